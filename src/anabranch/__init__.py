@@ -1,0 +1,1 @@
+"""Generative flows and optimal transport on data that stays in its silos."""

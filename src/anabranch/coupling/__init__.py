@@ -1,0 +1,25 @@
+"""Which x0 meets which x1?
+
+Every coupling draws aligned pairs and says which points it used; the training loop never knows which one it has.
+"""
+
+from anabranch.coupling._balanced import BalancedPotential
+from anabranch.coupling._independent import Independent
+from anabranch.coupling._minibatch import MinibatchOT
+from anabranch.coupling._pairs import Coupling, Pairs, Source
+from anabranch.coupling._potential import EntropicPotential, GlobalPotential, Potential, PotentialCoupling
+from anabranch.coupling._semidiscrete import SemiDiscrete
+
+__all__ = [
+    "BalancedPotential",
+    "Coupling",
+    "EntropicPotential",
+    "GlobalPotential",
+    "Independent",
+    "MinibatchOT",
+    "Pairs",
+    "Potential",
+    "PotentialCoupling",
+    "SemiDiscrete",
+    "Source",
+]

@@ -1,0 +1,54 @@
+"""Optimal transport inside a batch: FFM-LOT when each silo does it, OT-CFM when all data is pooled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from anabranch.coupling._pairs import Pairs, Source, batch, pair
+from anabranch.data import Points
+from anabranch.errors import UsageError, unknown
+from anabranch.transport import Plan, assignment, exact_plan, half_squared_cost, sample_pairs, sinkhorn
+
+
+@dataclass(frozen=True)
+class MinibatchOT:
+    """Pairs from the optimal plan between a batch of x0 and a batch of x1 (FFM, eq. 6, Algorithm 2).
+
+    `solver` is "exact" or "sinkhorn" (with `epsilon`, in units of the mean cost of the batch). By default every point
+    of both batches is used once; with `replacement`, pairs are drawn from the plan, as in the paper, which uses
+    about 63 % of the points.
+    """
+
+    solver: str = "exact"
+    epsilon: float = 0.05
+    replacement: bool = False
+
+    def __post_init__(self) -> None:
+        if self.solver not in ("exact", "sinkhorn"):
+            raise unknown("solver", self.solver, ("exact", "sinkhorn"))
+        if self.solver == "sinkhorn" and not self.epsilon > 0:
+            raise UsageError(f"Sinkhorn needs a positive epsilon; {self.epsilon} was given.")
+
+    def draw(
+        self, data: Points, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
+    ) -> Pairs:
+        """`size` pairs of one batch."""
+        index = batch(data, size, generator)
+        x0 = source.points(size, generator).to(data.x.device)
+        cost = half_squared_cost(x0, data.x[index])
+        if self.solver == "exact" and not self.replacement:
+            return pair(data, x0, torch.arange(size), index[assignment(cost)])
+        if self.replacement:
+            plan = exact_plan(cost) if self.solver == "exact" else self._soft_plan(cost)
+            drawn = sample_pairs(plan, size, generator, replacement=True)
+            return pair(data, x0, drawn.index0, index[drawn.index1])
+        # A soft plan has no permutation in it: every x0 is used once and draws its x1 from its own row.
+        rows = self._soft_plan(cost).matrix.cpu().clamp_min(0)
+        partner = torch.multinomial(rows, 1, generator=generator)[:, 0]
+        return pair(data, x0, torch.arange(size), index[partner])
+
+    def _soft_plan(self, cost: torch.Tensor) -> Plan:
+        result = sinkhorn(cost, self.epsilon * float(cost.mean().clamp_min(1e-12)))
+        return Plan(result.plan, result.cost)

@@ -1,0 +1,145 @@
+"""Points that can be trusted: checked, split into training and held-out, read from files."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+import torch
+from torch import Tensor
+
+from anabranch.data._shapes import Points
+from anabranch.errors import DataError, UsageError
+
+
+@dataclass(frozen=True)
+class Split:
+    """Sorted, disjoint indices that together are 0 … n − 1."""
+
+    train: Tensor
+    held_out: Tensor
+
+
+def check_points(
+    x: Tensor | numpy.ndarray | Sequence[Sequence[float]],
+    owner: str,
+    dimension: int | None = None,
+    smallest: int = 2,
+) -> Tensor:
+    """x as a contiguous float32 tensor (n, d) with finite entries, on the device it came from.
+
+    Always float32, whatever came in: the networks compute in it, and one type for all silos keeps them alike.
+    `owner` begins every complaint ("Silo 'b'"); `smallest` is 2 by default: a point to train on and one to
+    hold out.
+
+    >>> check_points([[0, 1], [2, float("nan")]], "Silo 'b'")
+    Traceback (most recent call last):
+    anabranch.errors.DataError: Silo 'b' holds 1 point of 2 that is not finite, the first in row 1;
+    remove or impute it.
+    """
+    points = _tensor(x, owner)
+    if points.numel() == 0 and (points.ndim < 2 or len(points) == 0):
+        raise DataError(f"{owner} holds no points; at least {smallest} are needed.")
+    if points.ndim != 2:
+        raise DataError(
+            f"{owner} holds an array of shape {tuple(points.shape)}; points are the rows of an array"
+            " with two dimensions."
+        )
+    if points.shape[1] == 0:
+        raise DataError(f"{owner} holds points without coordinates; at least one column is needed.")
+    if dimension is not None and points.shape[1] != dimension:
+        raise DataError(
+            f"{owner} has points in {points.shape[1]} dimensions, the others in {dimension};"
+            " all silos must share one space."
+        )
+    if len(points) < smallest:
+        reason = "; one to train on and one to hold out" if smallest == 2 else ""
+        held = f"{len(points)} point{'s' if len(points) > 1 else ''}"
+        raise DataError(f"{owner} holds only {held}, at least {smallest} are needed{reason}.")
+    bad = (~points.isfinite().all(dim=1)).nonzero()[:, 0]
+    if len(bad):
+        verb, them = ("is", "it") if len(bad) == 1 else ("are", "them")
+        raise DataError(
+            f"{owner} holds {len(bad)} point{'s' if len(bad) > 1 else ''} of {len(points)} that {verb} not"
+            f" finite, the first in row {int(bad[0])}; remove or impute {them}."
+        )
+    return points
+
+
+def _tensor(x: Tensor | numpy.ndarray | Sequence[Sequence[float]], owner: str) -> Tensor:
+    if not isinstance(x, Tensor):
+        try:
+            array = numpy.asarray(x)
+        except ValueError as error:
+            raise DataError(f"{owner} holds rows of different lengths; points need one length.") from error
+        if array.dtype.kind not in "fiub":
+            raise DataError(f"{owner} holds values of type {array.dtype}; points are made of real numbers.")
+        # What float32 cannot hold becomes infinite, and is refused as such.
+        with numpy.errstate(over="ignore"):
+            x = torch.from_numpy(array.astype(numpy.float32))
+    if x.is_complex():
+        raise DataError(f"{owner} holds values of type {x.dtype}; points are made of real numbers.")
+    return x.detach().to(torch.float32).contiguous()
+
+
+def split(count: int, fraction: float, generator: torch.Generator) -> Split:
+    """Hold out about `fraction` of `count` points, drawn at random.
+
+    A fraction above 0 leaves at least one point on each side.
+
+    >>> parts = split(10, 0.2, torch.Generator().manual_seed(0))
+    >>> len(parts.train), len(parts.held_out)
+    (8, 2)
+    """
+    if not 0 <= fraction < 1:
+        raise UsageError(f"A fraction of {fraction} to hold out was given; it must lie in [0, 1).")
+    needed = 2 if fraction > 0 else 1
+    if count < needed:
+        raise UsageError(f"{count} points cannot be split with a fraction of {fraction}; at least {needed} are needed.")
+    held = min(max(round(count * fraction), 1), count - 1) if fraction > 0 else 0
+    order = torch.randperm(count, generator=generator, device=generator.device).cpu()
+    return Split(train=order[held:].sort().values, held_out=order[:held].sort().values)
+
+
+def load_points(path: str | Path) -> Points:
+    """Points from a `.npy` array (n, d), or from a `.npz` archive with `x` (n, d) and perhaps `label` (n,).
+
+    Nothing is unpickled; without labels every point has label 0.
+    """
+    path = Path(path)
+    arrays = _arrays(path)
+    x = check_points(arrays["x"], f"'{path.name}'", smallest=1)
+    label = arrays.get("label", numpy.zeros(len(x), dtype=numpy.int64))
+    if label.shape != (len(x),) or label.dtype.kind not in "iu":
+        raise DataError(
+            f"'{path.name}' has labels of shape {label.shape} and type {label.dtype}; it needs {len(x)} whole"
+            " numbers, one for each point."
+        )
+    return Points(x, torch.from_numpy(label.astype(numpy.int64)))
+
+
+def _arrays(path: Path) -> dict[str, numpy.ndarray]:
+    if path.suffix not in {".npy", ".npz"}:
+        raise UsageError(f"'{path.name}' is neither .npy nor .npz; save the points with numpy.save or numpy.savez.")
+    try:
+        loaded = numpy.load(path, allow_pickle=False)
+        if isinstance(loaded, numpy.ndarray):
+            arrays = {"x": loaded}
+        else:
+            with loaded:
+                arrays = {name: numpy.asarray(loaded[name]) for name in loaded.files}
+    except OSError as error:
+        raise DataError(f"'{path}' cannot be read: {error.strerror or error}.") from error
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"'{path.name}' does not hold plain arrays; it is damaged, or holds objects, which are never unpickled."
+        ) from error
+    if "x" not in arrays or not arrays.keys() <= {"x", "label"}:
+        raise DataError(
+            f"'{path.name}' holds {', '.join(sorted(arrays)) or 'nothing'}; it must hold x and may hold label."
+        )
+    return arrays

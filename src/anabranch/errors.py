@@ -1,0 +1,50 @@
+"""Errors are sentences: what was given, why it cannot be, what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class AnabranchError(Exception):
+    """Anything this package refuses or fails at; the message is meant for people. Exit code 1."""
+
+
+class UsageError(AnabranchError, ValueError):
+    """What was asked for cannot be: an unknown name, a number out of range. Exit code 2."""
+
+
+class DataError(AnabranchError, ValueError):
+    """The data cannot be used: empty, not finite, of the wrong shape, unreadable."""
+
+
+class MessageError(AnabranchError):
+    """A message was refused on arrival: wrong kind, shape, dtype, size, or not finite."""
+
+
+class RefusedError(AnabranchError):
+    """A silo protects itself and does not answer this question."""
+
+
+class QuorumError(AnabranchError):
+    """Too few silos answered for the round to count."""
+
+
+class CheckpointError(AnabranchError):
+    """A checkpoint is missing, corrupted or belongs to something else."""
+
+
+class RunFolderError(AnabranchError):
+    """A run folder cannot be written, is in use, or belongs to another run."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for a misspelt name, with the nearest known one suggested.
+
+    >>> print(unknown("method", "lott", ["vanilla", "lot"]))
+    There is no method 'lott'; did you mean 'lot'? Known: lot, vanilla.
+    """
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"; did you mean '{close[0]}'?" if close else "."
+    return UsageError(f"There is no {kind} '{name}'{hint} Known: {', '.join(names)}.")

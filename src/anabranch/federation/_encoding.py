@@ -1,0 +1,116 @@
+"""One encoding for every engine: a JSON header, then safetensors bytes.
+
+    4 bytes   length of the header, little endian
+    header    {"kind": …, "run": …, scalar fields …}
+    tensors   safetensors, absent when the message holds none
+
+`size` is the length of that encoding, computed without encoding: the byte ledger counts what a wire would carry
+even where nothing is copied.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any, get_origin
+
+import torch
+from torch import Tensor
+
+from anabranch.errors import MessageError, unknown
+from anabranch.federation._message import KINDS, Message, check, field_types, tensors_of
+
+_DTYPES = {
+    torch.float64: ("F64", 8),
+    torch.int64: ("I64", 8),
+    torch.float32: ("F32", 4),
+    torch.int32: ("I32", 4),
+    torch.bfloat16: ("BF16", 2),
+    torch.float16: ("F16", 2),
+    torch.uint8: ("U8", 1),
+    torch.bool: ("BOOL", 1),
+}
+LARGEST = 4 * 2**30  # bytes; more than any sensible message, less than what would exhaust a server
+_sizes: dict[tuple[Any, ...], int] = {}
+
+
+def encode(message: Message) -> bytes:
+    """The message as bytes."""
+    from safetensors.torch import save
+
+    header = _header(message).encode()
+    tensors = {name: t.detach().cpu().contiguous() for name, t in tensors_of(message).items()}
+    return len(header).to_bytes(4, "little") + header + (save(tensors) if tensors else b"")
+
+
+def decode(data: bytes) -> Message:
+    """The message in the bytes; anything that is not one is refused with a MessageError. Nothing is unpickled."""
+    from safetensors.torch import load
+
+    if len(data) > LARGEST:
+        raise MessageError(f"A message of {len(data)} bytes arrived; the largest allowed has {LARGEST}.")
+    start = 4 + int.from_bytes(data[:4], "little")
+    try:
+        header = json.loads(data[4:start].decode())
+        kind = header.pop("kind")
+        tensors = load(data[start:]) if len(data) > start else {}
+    except Exception as error:
+        raise MessageError(f"Bytes arrived that are no message ({type(error).__name__}).") from error
+    if kind not in KINDS:
+        raise MessageError(str(unknown("kind of message", str(kind), KINDS)))
+    return _build(KINDS[kind], header, tensors)
+
+
+def _build(cls: type[Message], header: dict[str, Any], tensors: dict[str, Tensor]) -> Message:
+    values: dict[str, Any] = {}
+    for name, (hint, _) in field_types(cls).items():
+        if name in header:
+            values[name] = header.pop(name)
+            if hint is float and isinstance(values[name], int):
+                values[name] = float(values[name])
+        elif get_origin(hint) is dict:
+            keys = [key for key in tensors if key.startswith(f"{name}/")]
+            values[name] = {key[len(name) + 1 :]: tensors.pop(key) for key in keys}
+        elif name in tensors:
+            values[name] = tensors.pop(name)
+    if header or tensors:
+        raise MessageError(f"'{cls.kind}' arrived with unknown fields: {', '.join([*header, *tensors][:4])}.")
+    try:
+        message = cls(**values)
+    except TypeError as error:
+        raise MessageError(f"'{cls.kind}' arrived incomplete: {error}.") from error
+    check(message)
+    return message
+
+
+def _header(message: Message) -> str:
+    scalars = {
+        field.name: value
+        for field in fields(message)  # type: ignore[arg-type]
+        if not isinstance(value := getattr(message, field.name), Tensor | dict)
+    }
+    return json.dumps({"kind": message.kind, **scalars}, separators=(",", ":"))
+
+
+def size(message: Message) -> int:
+    """len(encode(message)), without encoding."""
+    tensors = tensors_of(message)
+    key = (*((name, t.shape, t.dtype) for name, t in tensors.items()),)
+    if key not in _sizes:
+        _sizes[key] = _safetensors_size(tensors)
+    return 4 + len(_header(message).encode()) + _sizes[key]
+
+
+def _safetensors_size(tensors: dict[str, Tensor]) -> int:
+    if not tensors:
+        return 0
+    # The format lays tensors out by falling alignment, then by name, and pads its header to eight bytes.
+    order = sorted(tensors, key=lambda name: (-_DTYPES[tensors[name].dtype][1], name))
+    header, offset = {}, 0
+    for name in order:
+        code, width = _DTYPES[tensors[name].dtype]
+        end = offset + tensors[name].numel() * width
+        header[name] = {"dtype": code, "shape": list(tensors[name].shape), "data_offsets": [offset, end]}
+        offset = end
+    length = len(json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode())
+    return 8 + -(-length // 8) * 8 + offset

@@ -1,0 +1,213 @@
+"""The joint between methods and engines: `Federation.ask`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from anabranch import seeds
+from anabranch.errors import CheckpointError, DataError, QuorumError, UsageError
+from anabranch.federation._encoding import size
+from anabranch.federation._ledger import Ledger
+from anabranch.federation._local import LocalEngine, Replies
+from anabranch.federation._message import Envelope, Message, tensors_of
+from anabranch.federation._privacy import Postprocessor, change
+from anabranch.federation._silo import Silo
+from anabranch.federation._standing import Join, Joined, Keep, Rewind
+from anabranch.federation._weights import Participation, weights
+
+
+class Engine(Protocol):
+    """What carries questions to silos. Every engine passes one common contract suite."""
+
+    @property
+    def names(self) -> list[str]: ...
+    def ask(self, envelopes: Mapping[str, Envelope], timeout: float | None = None) -> Replies: ...
+    def fused_mean(self, envelope: Envelope, names: Sequence[str], share: Sequence[float]) -> Message | None: ...
+
+
+@dataclass
+class Mean:
+    """A λ-weighted mean of answers: the aggregate, who is in it, and why others are not."""
+
+    reply: Any
+    answered: list[str]
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+class Federation:
+    """Silos, and everything a server half may do with them.
+
+    `weighting` is "size", "uniform" or {silo: λ}; `participation` says who is asked each round; a round counts while
+    at least `quorum` silos answer. `postprocessors` guard what leaves a silo. The `ledger` counts bytes each way.
+
+    >>> federation = Federation([Silo("a", torch.zeros(30, 2)), Silo("b", torch.ones(10, 2))])
+    >>> federation.open("run", seed=0)
+    >>> federation.weight
+    {'a': 0.75, 'b': 0.25}
+    """
+
+    def __init__(
+        self,
+        silos: Sequence[Silo] | Engine,
+        weighting: str | Mapping[str, float] = "size",
+        participation: Participation | None = None,
+        quorum: int = 1,
+        postprocessors: Sequence[Postprocessor] = (),
+        fused: bool = True,
+    ) -> None:
+        self.engine: Engine
+        if isinstance(silos, Sequence):
+            self.engine = LocalEngine(silos, fused, postprocessors)
+        else:
+            self.engine = silos
+        if not 1 <= quorum <= len(self.engine.names):
+            raise UsageError(f"A quorum of {quorum} was given for {len(self.engine.names)} silos.")
+        self.weighting = weighting
+        self.participation = participation or Participation()
+        self.quorum = quorum
+        self.ledger = Ledger()
+        self.weight: dict[str, float] = {}
+        self.numbers: Tensor = torch.empty(0, dtype=torch.long)
+        self.dimension = 0
+        self.seed = 0
+        self.round = 0
+        self._run = ""
+        self._sequence = 0
+
+    @property
+    def names(self) -> list[str]:
+        """All silos, sorted."""
+        return self.engine.names
+
+    def open(self, run: str, seed: int) -> None:
+        """Introduces the run to every silo and learns sizes, from which λ follows, and the points' dimension."""
+        self._run, self.seed = run, seed
+        self.start_round(0)
+        joined: dict[str, Joined] = self._all(Join(seed=seed))
+        first = self.names[0]
+        for name, reply in joined.items():
+            if reply.dimension != joined[first].dimension:
+                raise DataError(
+                    f"Silo '{name}' has points in {reply.dimension} dimensions, '{first}' in"
+                    f" {joined[first].dimension}; all silos must share one space."
+                )
+        self.dimension = joined[first].dimension
+        self.weight = weights(self.weighting, {name: reply.count for name, reply in joined.items()})
+        self.numbers = torch.tensor([joined[name].number for name in self.names])
+
+    def start_round(self, number: int) -> None:
+        """Questions from here on belong to this round."""
+        self.round, self._sequence = number, 0
+
+    def chosen(self) -> list[str]:
+        """The silos that take part in this round."""
+        return self.participation.choose(self.weight, seeds.generator(self.seed, "participation", self.round))
+
+    def ask(
+        self,
+        question: Message | Mapping[str, Message],
+        to: Sequence[str] | None = None,
+        timeout: float | None = None,
+        one_by_one: bool = False,
+    ) -> Replies:
+        """Asks one question of all (or of those in `to`), or a question of its own of each silo.
+
+        With `one_by_one` each silo answers before the next is asked, so that it can see what the former changed.
+        """
+        if isinstance(question, Message):
+            questions = dict.fromkeys(self.names if to is None else to, question)
+        else:
+            questions = dict(question)
+        self._sequence += 1
+        envelopes = {name: Envelope(self._run, self.round, self._sequence, q) for name, q in questions.items()}
+        replies = Replies()
+        for batch in [[name] for name in sorted(envelopes)] if one_by_one else [sorted(envelopes)]:
+            part = self.engine.ask({name: envelopes[name] for name in batch}, timeout)
+            replies.answers.update(part.answers)
+            replies.failures.update(part.failures)
+        for name, asked in questions.items():
+            self.ledger.add(name, asked.kind, "down", size(asked))
+        for name, answer in replies.answers.items():
+            self.ledger.add(name, answer.kind, "up", size(answer))
+        return replies
+
+    def mean(self, question: Message, to: Sequence[str] | None = None, timeout: float | None = None) -> Mean:
+        """The λ-weighted mean of what the silos answer, over those who answer; below the quorum, a QuorumError.
+
+        The server asks for no more than the mean, so an engine may compute it in one pass.
+        """
+        names = sorted(self.names if to is None else to)
+        share = self.participation.share(self.weight, names)
+        envelope = Envelope(self._run, self.round, self._sequence + 1, question)
+        fused = self.engine.fused_mean(envelope, names, share)
+        if fused is not None:
+            self._sequence += 1
+            down, up = size(question), size(fused)
+            for name in names:
+                self.ledger.add(name, question.kind, "down", down)
+                self.ledger.add(name, fused.kind, "up", up)
+            return Mean(fused, names)
+        replies = self.ask(question, names, timeout)
+        answered = list(replies.answers)
+        if len(answered) < self.quorum:
+            raise QuorumError(_quorum_sentence(self.round, len(answered), self.quorum, replies.failures))
+        return Mean(
+            _weighted_mean(list(replies.answers.values()), self.participation.share(self.weight, answered)),
+            answered,
+            replies.failures,
+        )
+
+    def everyone(self, question: Message | Mapping[str, Message], tries: int = 3) -> dict[str, Any]:
+        """Asks all silos and insists: an exchange in which one fails is repeated by its unfinished part."""
+        missing = dict.fromkeys(self.names, question) if isinstance(question, Message) else dict(question)
+        answers: dict[str, Message] = {}
+        failures: dict[str, str] = {}
+        for _ in range(tries):
+            replies = self.ask(missing)
+            answers.update(replies.answers)
+            failures = replies.failures
+            missing = {name: missing[name] for name in failures}
+            if not missing:
+                return {name: answers[name] for name in sorted(answers)}
+        raise QuorumError(_quorum_sentence(self.round, len(answers), len(self.names), failures))
+
+    def keep(self, oldest: int) -> None:
+        """Every silo stores its state under this round, and forgets rounds before `oldest`."""
+        self._all(Keep(oldest=oldest))
+
+    def rewind(self, number: int) -> None:
+        """Every silo returns to the state it kept at that round."""
+        self.start_round(number)
+        replies = self.ask(Rewind(round=number))
+        if replies.failures:
+            raise CheckpointError(" ".join(replies.failures.values()))
+
+    def _all(self, question: Message) -> dict[str, Any]:
+        replies = self.ask(question)
+        if replies.failures:
+            raise QuorumError(_quorum_sentence(self.round, len(replies.answers), len(self.names), replies.failures))
+        return dict(replies.answers)
+
+
+def _weighted_mean(replies: list[Message], share: list[float]) -> Message:
+    """Every floating-point tensor averaged with the given shares; other fields are those of the first reply."""
+    columns = {name: [tensors_of(reply)[name] for reply in replies] for name in tensors_of(replies[0])}
+    means = iter(
+        sum((w * t for w, t in zip(share[1:], column[1:], strict=True)), start=share[0] * column[0])
+        for column in columns.values()
+        if column[0].is_floating_point()
+    )
+    return change(replies[0], lambda _: next(means))
+
+
+def _quorum_sentence(number: int, answered: int, quorum: int, failures: dict[str, str]) -> str:
+    why = " ".join(failures.values())
+    return (
+        f"In round {number} only {answered} silos answered, {quorum} are needed. {why}"
+        " Mend or remove the failing silos, or lower the quorum, then resume the run."
+    )

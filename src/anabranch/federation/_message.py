@@ -1,0 +1,125 @@
+"""What crosses the wire: frozen dataclasses of tensors, numbers and strings."""
+
+from __future__ import annotations
+
+import math
+import types
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor
+
+from anabranch.errors import MessageError
+
+KINDS: dict[str, type[Message]] = {}
+SCALARS: tuple[type, ...] = (bool, int, float, str)
+
+
+class Message:
+    """A question to a silo or its answer.
+
+    A subclass is a frozen dataclass with a `kind` of its own; its fields are tensors, dictionaries of tensors,
+    numbers or strings, each of them optional. Its docstring says, after the word "Reveals:", what the message
+    tells the other side about the data; so the whole privacy surface of a method is the list of its messages.
+    """
+
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls, kind: str) -> None:
+        if KINDS.setdefault(kind, cls).__qualname__ != cls.__qualname__:
+            raise TypeError(f"Two messages are of the kind '{kind}': {KINDS[kind]} and {cls}.")
+        KINDS[kind] = cls
+        cls.kind = kind
+
+    def validate(self, question: Message) -> None:
+        """Raises MessageError when this is no possible answer to `question`, in shape above all."""
+
+    def answers(self) -> int:
+        """How many answers this question asks for, as counted against a silo's limit."""
+        return 1
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A question with its place in the run. A silo that meets the same place again repeats its stored reply."""
+
+    run: str
+    round: int
+    sequence: int
+    question: Message
+
+
+_FIELDS: dict[type[Message], dict[str, tuple[Any, bool]]] = {}
+
+
+def field_types(cls: type[Message]) -> dict[str, tuple[Any, bool]]:
+    """Each field's type, less None, and whether None is allowed."""
+    if cls not in _FIELDS:
+        _FIELDS[cls] = _read_fields(cls)
+    return _FIELDS[cls]
+
+
+def _read_fields(cls: type[Message]) -> dict[str, tuple[Any, bool]]:
+    hints = get_type_hints(cls)
+    result = {}
+    for field in fields(cls):  # type: ignore[arg-type]
+        hint, optional = hints[field.name], False
+        if get_origin(hint) in (Union, types.UnionType):
+            rest = [arg for arg in get_args(hint) if arg is not type(None)]
+            hint, optional = rest[0], len(rest) < len(get_args(hint))
+        result[field.name] = (hint, optional)
+    return result
+
+
+def tensors_of(message: Message) -> dict[str, Tensor]:
+    """Every tensor in the message: `field`, or `field/key` for those in a dictionary."""
+    found: dict[str, Tensor] = {}
+    for name in field_types(type(message)):
+        value = getattr(message, name)
+        if isinstance(value, Tensor):
+            found[name] = value
+        elif isinstance(value, dict):
+            found.update({f"{name}/{key}": tensor for key, tensor in value.items()})
+    return found
+
+
+def check(message: object, question: Message | None = None) -> None:
+    """Refuses, with a sentence, what is not a message of finite numbers of the declared types.
+
+    With the `question` it answers, the message's own idea of a fitting answer is checked as well.
+    """
+    if not isinstance(message, Message):
+        raise MessageError(f"A message was expected, {type(message).__name__} arrived.")
+    for name, (hint, optional) in field_types(type(message)).items():
+        value = getattr(message, name)
+        if value is None and optional:
+            continue
+        expected = dict if get_origin(hint) is dict else hint
+        if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
+            raise MessageError(
+                f"'{message.kind}' arrived with {name} of type {type(value).__name__};"
+                f" {getattr(expected, '__name__', expected)} was expected."
+            )
+        if isinstance(value, float) and not math.isfinite(value):
+            raise MessageError(f"'{message.kind}' arrived with {name} = {value}, which is not a finite number.")
+    for name, tensor in tensors_of(message).items():
+        if not isinstance(tensor, Tensor):
+            raise MessageError(f"'{message.kind}' arrived with {name}, which is no tensor.")
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise MessageError(f"'{message.kind}' arrived with numbers in {name} that are not finite.")
+    if question is not None:
+        message.validate(question)
+
+
+def same_shapes(kind: str, got: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+    """Refuses a dictionary of tensors whose names, shapes or dtypes are not those of another."""
+    if got.keys() != wanted.keys():
+        odd = sorted(got.keys() ^ wanted.keys())
+        raise MessageError(f"'{kind}' arrived with other tensors than were asked for: {', '.join(odd[:4])}.")
+    for name, tensor in got.items():
+        if tensor.shape != wanted[name].shape or tensor.dtype != wanted[name].dtype:
+            raise MessageError(
+                f"'{kind}' arrived with {name} as {tensor.dtype} {tuple(tensor.shape)};"
+                f" {wanted[name].dtype} {tuple(wanted[name].shape)} was expected."
+            )

@@ -1,0 +1,165 @@
+"""A silo: private data, the state that a method keeps there, and what it is willing to answer."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anabranch import seeds
+from anabranch.data import Points, Table, check_points
+from anabranch.errors import DataError, RefusedError, UsageError
+from anabranch.federation._message import Envelope, Message
+
+Answer = Callable[["Silo", Any], Message]
+FusedAnswer = Callable[[Sequence["Silo"], Any, Tensor], Message]
+A = TypeVar("A", bound=Answer)
+F = TypeVar("F", bound=FusedAnswer)
+
+_ANSWERS: dict[type[Message], Answer] = {}
+_FUSED: dict[type[Message], FusedAnswer] = {}
+
+
+def answers(kind: type[Message]) -> Callable[[A], A]:
+    """Registers the silo half that answers this kind of question: `(silo, question) -> reply`."""
+
+    def register(function: A) -> A:
+        _ANSWERS[kind] = function
+        return function
+
+    return register
+
+
+def answers_together(kind: type[Message]) -> Callable[[F], F]:
+    """Registers a fused silo half: `(silos, question, weights) -> reply`, the weighted mean of the plain replies.
+
+    It serves many silos of one machine in one pass and must agree with the plain half to float tolerance. It
+    draws its random numbers from each silo's own generators, so that plain and fused runs see the same data.
+    """
+
+    def register(function: F) -> F:
+        _FUSED[kind] = function
+        return function
+
+    return register
+
+
+def fused_answer(kind: type[Message]) -> FusedAnswer | None:
+    """The fused half for this kind of question, if a method offers one."""
+    return _FUSED.get(kind)
+
+
+class Silo:
+    """One holder of data.
+
+    `data` never leaves; `held_out` is kept from training and serves metrics. `state` holds what a method must find
+    again after a restart (tensors by name), `cache` what it can rebuild. `limits` bounds how many answers of a kind
+    are given in a run; `smallest_group` is the least number of points that an answer may rest on. `secret` seeds what
+    the server must not be able to foresee, such as privacy noise.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        points: Tensor | np.ndarray[Any, Any] | Sequence[Sequence[float]] | None,
+        label: Tensor | None = None,
+        held_out: Tensor | np.ndarray[Any, Any] | None = None,
+        limits: Mapping[str, int] | None = None,
+        smallest_group: int = 1,
+        secret: int | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        if not name or "/" in name or name.startswith("."):
+            raise UsageError(f"'{name}' cannot be a silo's name; use letters, digits, '-' and '_'.")
+        self.name = name
+        self.table: Table | None = None
+        self._data: Points | None = None
+        if points is not None:
+            x = check_points(points, f"Silo '{name}'")
+            self.hold(Points(x, torch.zeros(len(x), dtype=torch.long) if label is None else label))
+        self.held_out = None if held_out is None else check_points(held_out, f"Silo '{name}'", smallest=1)
+        self.limits = dict(limits or {})
+        self.smallest_group = smallest_group
+        self.secret = secrets.randbits(62) if secret is None else secret
+        self.folder = folder
+        self.state: dict[str, Tensor] = {}
+        self.cache: dict[str, Any] = {}
+        self.seed = 0
+        self.round = 0
+        self._last: tuple[tuple[str, int, int], Message] | None = None
+
+    @staticmethod
+    def of_table(name: str, table: Table) -> Silo:
+        """A silo with a table, which becomes points once the silos have agreed on an encoder."""
+        silo = Silo(name, None)
+        silo.table = table
+        return silo
+
+    @property
+    def data(self) -> Points:
+        """The points that the silo trains on."""
+        if self._data is None:
+            raise DataError(f"Silo '{self.name}' has no points yet; its table must be encoded first.")
+        return self._data
+
+    def hold(self, points: Points) -> None:
+        """Makes these points the silo's data; nothing else sets them."""
+        check_points(points.x, f"Silo '{self.name}'")
+        self._data = points
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __repr__(self) -> str:
+        if self._data is None:
+            return f"Silo({self.name!r}, a table not encoded yet)"
+        return f"Silo({self.name!r}, {len(self)} points in {self.data.x.shape[1]} dimensions)"
+
+    def generator(self, *names: str | int) -> torch.Generator:
+        """Random numbers for this silo, round and purpose: the same however often the round is repeated."""
+        return seeds.generator(self.seed, "silo", self.name, self.round, *names)
+
+    def shared_generator(self, *names: str | int) -> torch.Generator:
+        """Random numbers that every silo derives alike in this round."""
+        return seeds.generator(self.seed, "shared", self.round, *names)
+
+    def private_generator(self, *names: str | int) -> torch.Generator:
+        """Random numbers that nobody outside the silo can derive."""
+        return seeds.generator(self.secret, "private", self.name, self.round, *names)
+
+    def answer(self, envelope: Envelope) -> Message:
+        """The reply to a question; the stored one when the same place of the run is asked again."""
+        place = (envelope.run, envelope.round, envelope.sequence)
+        if self._last is not None and self._last[0] == place:
+            return self._last[1]
+        question = envelope.question
+        half = _ANSWERS.get(type(question))
+        if half is None:
+            raise RefusedError(f"Silo '{self.name}' knows no answer to '{question.kind}'.")
+        self.round = envelope.round
+        self._spend(question)
+        reply = half(self, question)
+        self._last = (place, reply)
+        return reply
+
+    def forget_last_reply(self) -> None:
+        """After a rewind the same places are lived through again, with other questions."""
+        self._last = None
+
+    def _spend(self, question: Message) -> None:
+        limit = self.limits.get(question.kind)
+        if limit is None:
+            return
+        key = f"answered/{question.kind}"
+        spent = int(self.state.get(key, torch.tensor(0))) + question.answers()
+        if spent > limit:
+            raise RefusedError(
+                f"Silo '{self.name}' gives at most {limit} answers to '{question.kind}' in a run;"
+                f" this question would make it {spent}."
+            )
+        self.state[key] = torch.tensor(spent)

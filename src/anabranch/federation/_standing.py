@@ -1,0 +1,101 @@
+"""The questions that every federation asks, whatever the method."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from anabranch import seeds
+from anabranch.errors import CheckpointError
+from anabranch.federation import _store
+from anabranch.federation._message import Message
+from anabranch.federation._silo import Silo, answers
+
+
+@dataclass(frozen=True)
+class Join(Message, kind="join"):
+    """Opens a run; carries the seed of all randomness that is no secret.
+
+    Reveals: nothing of the data.
+    """
+
+    seed: int
+
+
+@dataclass(frozen=True)
+class Joined(Message, kind="join.reply"):
+    """The silo's size and dimension, and a random number for seeds that nobody chooses alone.
+
+    Reveals: how many points the silo trains on, and in how many dimensions.
+    """
+
+    count: int
+    dimension: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Keep(Message, kind="keep"):
+    """Asks the silo to store its own state under this round, and to forget rounds before `oldest`.
+
+    Reveals: nothing of the data.
+    """
+
+    oldest: int
+
+
+@dataclass(frozen=True)
+class Rewind(Message, kind="rewind"):
+    """Asks the silo to return to the state it stored at `round`.
+
+    Reveals: nothing of the data.
+    """
+
+    round: int
+
+
+@dataclass(frozen=True)
+class Done(Message, kind="done"):
+    """Says that a request was carried out.
+
+    Reveals: nothing of the data.
+    """
+
+
+@answers(Join)
+def join(silo: Silo, question: Join) -> Joined:
+    """Learns the run's seed."""
+    silo.seed = question.seed
+    number = seeds.derive(silo.secret, "number", question.seed)
+    return Joined(len(silo), silo.data.x.shape[1], number)
+
+
+@answers(Keep)
+def keep(silo: Silo, question: Keep) -> Done:
+    """Stores the state in the silo's folder; a silo that has neither folder nor state has nothing to store."""
+    if silo.folder is not None:
+        path = _path(silo.folder, silo.round)
+        _store.save(path, silo.state, {"silo": silo.name, "round": silo.round})
+        for old in silo.folder.glob("round-*.safetensors"):
+            if old < _path(silo.folder, question.oldest):
+                old.unlink(missing_ok=True)
+    return Done()
+
+
+@answers(Rewind)
+def rewind(silo: Silo, question: Rewind) -> Done:
+    """Loads the state stored at that round, or says that there is none."""
+    silo.cache.clear()
+    silo.forget_last_reply()
+    if silo.folder is None:
+        raise CheckpointError(f"Silo '{silo.name}' has no folder and cannot return to round {question.round}.")
+    tensors, meta = _store.load(_path(silo.folder, question.round))
+    if meta.get("silo") != silo.name:
+        raise CheckpointError(f"The state of round {question.round} belongs to silo {json.dumps(meta.get('silo'))}.")
+    silo.state = {name: tensor.clone() for name, tensor in tensors.items()}
+    return Done()
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"round-{number:08d}.safetensors"

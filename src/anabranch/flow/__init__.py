@@ -1,0 +1,40 @@
+"""How does a point move? Paths between pairs, velocity networks, ODE solvers, moving averages.
+
+```python
+field = network("mlp", dimension=2, seed=0)
+sample = LinearPath().sample(x0, x1, t)                 # x_t and its velocity u_t
+loss = (field(sample.x_t, sample.t) - sample.u_t).square().mean()
+generated = integrate(field, fresh_x0, nfe=10).x1
+```
+"""
+
+from anabranch.flow._average import MovingAverage
+from anabranch.flow._networks import PotentialMLP, VelocityMLP, network, register_network
+from anabranch.flow._paths import (
+    BridgePath,
+    LinearPath,
+    Path,
+    PathSample,
+    TargetPath,
+    VariancePreservingPath,
+    path,
+)
+from anabranch.flow._solvers import Flow, Velocity, integrate
+
+__all__ = [
+    "BridgePath",
+    "Flow",
+    "LinearPath",
+    "MovingAverage",
+    "Path",
+    "PathSample",
+    "PotentialMLP",
+    "TargetPath",
+    "VariancePreservingPath",
+    "Velocity",
+    "VelocityMLP",
+    "integrate",
+    "network",
+    "path",
+    "register_network",
+]

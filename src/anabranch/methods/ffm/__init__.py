@@ -1,0 +1,63 @@
+"""Federated flow matching: one flow, many silos, and a coupling that decides how straight its paths are.
+
+`FlowServer` is the server half; the silo half is a function for each message of `_messages`, which is the whole privacy
+surface. A training step reads, in order: `_server` → `_messages` → `_silo` → a file of `coupling/` → `flow/_paths`.
+"""
+
+from anabranch.methods.ffm._half import FlowHalf, half_of
+from anabranch.methods.ffm._messages import (
+    Award,
+    Awarded,
+    Gradient,
+    GradientReply,
+    Histograms,
+    HistogramsReply,
+    LocalSteps,
+    Lookup,
+    PotentialGradient,
+    PotentialGradientReply,
+    Prepare,
+    Scores,
+    Settle,
+    SharePotential,
+)
+from anabranch.methods.ffm._semidiscrete import dual_of, place
+from anabranch.methods.ffm._server import FlowServer, Phase, Progress
+from anabranch.methods.ffm._settings import (
+    COUPLINGS,
+    CouplingSettings,
+    FlowMatching,
+    FlowSettings,
+    PotentialSettings,
+    SemiDiscreteSettings,
+)
+
+__all__ = [
+    "COUPLINGS",
+    "Award",
+    "Awarded",
+    "CouplingSettings",
+    "FlowHalf",
+    "FlowMatching",
+    "FlowServer",
+    "FlowSettings",
+    "Gradient",
+    "GradientReply",
+    "Histograms",
+    "HistogramsReply",
+    "LocalSteps",
+    "Lookup",
+    "Phase",
+    "PotentialGradient",
+    "PotentialGradientReply",
+    "PotentialSettings",
+    "Prepare",
+    "Progress",
+    "Scores",
+    "SemiDiscreteSettings",
+    "Settle",
+    "SharePotential",
+    "dual_of",
+    "half_of",
+    "place",
+]

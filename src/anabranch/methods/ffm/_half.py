@@ -1,0 +1,114 @@
+"""What a silo holds while it takes part in training a flow, built from settings alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from anabranch.coupling import (
+    BalancedPotential,
+    Coupling,
+    EntropicPotential,
+    GlobalPotential,
+    Independent,
+    MinibatchOT,
+    Pairs,
+    PotentialCoupling,
+    Source,
+)
+from anabranch.data import Cloud, shape
+from anabranch.errors import RefusedError
+from anabranch.federation import Silo
+from anabranch.flow import Path, PathSample, network, path
+from anabranch.methods.ffm._messages import Prepare
+from anabranch.methods.ffm._settings import FlowMatching
+
+
+@dataclass
+class FlowHalf:
+    """A silo's networks, source, path and coupling. `coupling` is None until semi-discrete pairs are assigned."""
+
+    settings: FlowMatching
+    weight: float
+    source: Source
+    path: Path
+    field: nn.Module
+    potential: nn.Module | None
+    coupling: Coupling | None
+
+    def draw(self, silo: Silo, generator: torch.Generator, step: int = 0) -> Pairs:
+        """One batch of pairs."""
+        if self.coupling is None:
+            raise RefusedError(f"Silo '{silo.name}' has no pairs yet: noises must be assigned before training.")
+        shared = silo.shared_generator("pool", step)
+        return self.coupling.draw(silo.data, self.source, self.settings.flow.batch, generator, shared)
+
+    def example(self, silo: Silo, step: int = 0) -> PathSample:
+        """One batch: pairs, times, and the points between."""
+        generator = silo.generator("batch", step)
+        pairs = self.draw(silo, generator, step)
+        t = torch.rand(len(pairs), generator=generator).to(pairs.x1.device)
+        return self.path.sample(pairs.x0, pairs.x1, t, generator)
+
+
+def build(silo: Silo, question: Prepare) -> FlowHalf:
+    """The half that these settings describe, with a potential that the silo may have kept from before a restart."""
+    settings = FlowMatching.from_json(question.settings)
+    flow, dimension = settings.flow, silo.data.x.shape[1]
+    source: Source = Cloud(question.source) if question.source is not None else shape(flow.source, dimension)
+    field = network(flow.network, dimension, 0, hidden=flow.hidden, layers=flow.layers)
+    potential = potential_network(settings, dimension)
+    kept = {name.removeprefix("potential/"): t for name, t in silo.state.items() if name.startswith("potential/")}
+    if potential is not None and kept:
+        load_parameters(potential, kept)
+    coupling: Coupling | None = None
+    if potential is not None:
+        coupling = potential_coupling(settings, question.weight, potential)
+    elif settings.coupling.name == "independent":
+        coupling = Independent()
+    elif settings.coupling.name == "minibatch":
+        options = settings.coupling
+        coupling = MinibatchOT(options.solver, options.epsilon, options.replacement)
+    return FlowHalf(settings, question.weight, source, path(flow.path, flow.sigma), field, potential, coupling)
+
+
+def half_of(silo: Silo) -> FlowHalf:
+    """The silo's half of the method; a question before `Prepare` is refused."""
+    half = silo.cache.get("ffm")
+    if not isinstance(half, FlowHalf):
+        raise RefusedError(f"Silo '{silo.name}' was asked before it was told the settings.")
+    return half
+
+
+def potential_network(settings: FlowMatching, dimension: int, seed: int = 0) -> nn.Module | None:
+    """The potential's network, where the coupling has one."""
+    if settings.coupling.name not in ("potential", "entropic", "balanced"):
+        return None
+    options = settings.potential
+    return network("potential-mlp", dimension, seed, hidden=options.hidden, layers=options.layers)
+
+
+def potential_coupling(settings: FlowMatching, weight: float, potential: nn.Module) -> PotentialCoupling:
+    """The coupling of these settings with the given potential."""
+    options = settings.coupling
+    if options.name == "potential":
+        return GlobalPotential(
+            potential, options.candidates, options.transform, options.descent_steps, options.descent_rate
+        )
+    if options.name == "entropic":
+        return EntropicPotential(potential, options.candidates, options.epsilon)
+    return BalancedPotential(potential, weight)
+
+
+def load_parameters(module: nn.Module, parameters: dict[str, Tensor]) -> None:
+    """Points the module's parameters at the given tensors: nothing is copied inside one process."""
+    for name, parameter in module.named_parameters():
+        parameter.data = parameters[name]
+
+
+def gradients(loss: Tensor, module: nn.Module) -> dict[str, Tensor]:
+    """∇ of the loss in the module's parameters, by name."""
+    named = dict(module.named_parameters())
+    return dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))

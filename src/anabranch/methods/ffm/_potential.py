@@ -1,0 +1,100 @@
+"""The potential's exchange: both halves of FFM's Algorithm 4, with the sign that makes it a maximum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from anabranch.errors import RefusedError
+from anabranch.federation import Done, Federation, OptimizerState, ServerOptimizer, Silo, answers, answers_together
+from anabranch.methods.ffm._half import (
+    FlowHalf,
+    gradients,
+    half_of,
+    load_parameters,
+    potential_coupling,
+    potential_network,
+)
+from anabranch.methods.ffm._messages import PotentialGradient, PotentialGradientReply, SharePotential
+from anabranch.methods.ffm._settings import FlowMatching
+
+
+class PotentialServer:
+    """The server half: owns φ and its optimiser."""
+
+    def __init__(self, settings: FlowMatching, federation: Federation, seed: int) -> None:
+        network = potential_network(settings, federation.dimension, seed)
+        if network is None:
+            raise ValueError(f"the coupling '{settings.coupling.name}' has no potential")
+        options = settings.potential
+        updates = options.before + (-(-settings.flow.rounds // options.every) if options.every else 0)
+        self.federation = federation
+        self.optimizer: OptimizerState = ServerOptimizer("adam", options.rate, options.schedule, rounds=updates).begin(
+            dict(network.named_parameters())
+        )
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """φ as it stands."""
+        return {name: p.detach() for name, p in self.optimizer.parameters.items()}
+
+    def update(self) -> dict[str, float | Tensor]:
+        """One ascent step on the λ-weighted semi-dual (FFM, eq. 9)."""
+        mean = self.federation.mean(PotentialGradient(self.parameters), self.federation.chosen())
+        self.optimizer.step({name: -gradient for name, gradient in mean.reply.gradients.items()})
+        return {"semidual": mean.reply.value, "answered": len(mean.answered), **_failures(mean.failures)}
+
+    def share(self) -> None:
+        """Hands the finished potential to every silo."""
+        self.federation.everyone(SharePotential(self.parameters))
+
+
+def _failures(failures: dict[str, str]) -> dict[str, float | Tensor]:
+    return {"failed": len(failures)} if failures else {}
+
+
+def _ready(silo: Silo, question: PotentialGradient) -> tuple[FlowHalf, nn.Module]:
+    half = half_of(silo)
+    if half.potential is None:
+        raise RefusedError(f"The coupling '{half.settings.coupling.name}' has no potential to improve.")
+    load_parameters(half.potential, question.potential)
+    return half, half.potential
+
+
+def _dual(silo: Silo, half: FlowHalf, potential: nn.Module) -> Tensor:
+    coupling = potential_coupling(half.settings, half.weight, potential)
+    size, shared = half.settings.potential.batch, silo.shared_generator("potential")
+    return coupling.dual(silo.data, half.source, size, silo.generator("potential"), shared)
+
+
+@answers(PotentialGradient)
+def potential_gradient(silo: Silo, question: PotentialGradient) -> PotentialGradientReply:
+    """∇_φ of the silo's part of the semi-dual on one batch."""
+    half, potential = _ready(silo, question)
+    value = _dual(silo, half, potential)
+    return PotentialGradientReply(gradients(value, potential), value.detach())
+
+
+@answers_together(PotentialGradient)
+def potential_gradient_together(
+    silos: Sequence[Silo], question: PotentialGradient, weights: Tensor
+) -> PotentialGradientReply:
+    """The same for many silos, all through one module, so that one backward pass serves them."""
+    halves = [_ready(silo, question) for silo in silos]
+    potential = halves[0][1]
+    values = torch.stack([_dual(silo, half, potential) for silo, (half, _) in zip(silos, halves, strict=True)])
+    value = (values * weights.to(values)).sum()
+    return PotentialGradientReply(gradients(value, potential), value.detach())
+
+
+@answers(SharePotential)
+def share_potential(silo: Silo, question: SharePotential) -> Done:
+    """Keeps the finished potential as the silo's own state."""
+    half = half_of(silo)
+    kept = {name: tensor.clone() for name, tensor in question.potential.items()}
+    silo.state.update({f"potential/{name}": tensor for name, tensor in kept.items()})
+    if half.potential is not None:
+        load_parameters(half.potential, kept)
+    return Done()

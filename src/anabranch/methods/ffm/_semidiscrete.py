@@ -1,0 +1,188 @@
+"""Exact global semi-discrete OT without moving data: both halves of the exchange.
+
+    server                                     silo i, with atoms x_j, masses ν_j and duals g_j of its own
+    Lookup(numbers, block, count)   ──────►    x0 from the shared seed; min_j c(x0, x_j) − g_j for each
+    takes the minimum over silos    ◄──────    Scores
+    Award(won, step)                ──────►    g_j += step · (ν_j − wins_j / count), on every level of its hierarchy
+
+Neither points nor duals nor noises travel. Afterwards g stays as it is, noises are assigned in bulk the same way, and
+every silo trains on the pairs that it won.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anabranch import seeds
+from anabranch.coupling import SemiDiscrete
+from anabranch.errors import RefusedError
+from anabranch.federation import Done, Federation, Silo, answers
+from anabranch.methods.ffm._half import FlowHalf, half_of
+from anabranch.methods.ffm._messages import Award, Awarded, Lookup, Scores, Settle
+from anabranch.methods.ffm._settings import SemiDiscreteSettings
+from anabranch.transport import Nearest, SemiDual, bisect, lookup
+
+LOCAL_ROUNDS = 1500  # of a silo's own fit, when its atoms are groups
+
+
+class SemiDiscreteServer:
+    """The server half: takes minima, hands out awards, sets the step. It sees no noise and no point."""
+
+    def __init__(self, settings: SemiDiscreteSettings, federation: Federation) -> None:
+        self.settings = settings
+        self.federation = federation
+        self.scale = 0.0
+        self.blocks = -(-settings.noises // settings.block)
+
+    def fit(self, number: int) -> dict[str, float | Tensor]:
+        """Round 1, 2, … of fitting. The step falls geometrically; the second half is averaged."""
+        options = self.settings
+        values = self._lookup("fit", number, options.count, settled=False)
+        if not self.scale:
+            self.scale = float(values.std())
+        progress = (number - 1) / max(1, options.rounds - 1)
+        step = self.scale * options.first * (options.last / options.first) ** progress
+        average = number > options.rounds // 2
+        awarded = self._award(values, "fit", number, step, average, store=False)
+        dual = float(values.min(0).values.double().mean()) + sum(reply.dual for reply in awarded.values())
+        return {"dual": dual, "chi_square": sum(reply.chi_square for reply in awarded.values())}
+
+    def assign(self, number: int) -> dict[str, float | Tensor]:
+        """Block 1, 2, … of the bulk assignment; gives the largest error of a silo's share against its λ."""
+        values = self._lookup("pool", number - 1, self.settings.block, settled=True)
+        self._award(values, "pool", number - 1, 0.0, average=False, store=True)
+        shares = np.bincount(values.numpy().argmin(0), minlength=len(values)) / values.shape[1]
+        due = np.array([self.federation.weight[name] for name in self.federation.names])
+        return {"share_error": float(np.abs(shares / due - 1).max())}
+
+    def settle(self) -> None:
+        """Every silo finishes its table of pairs."""
+        self.federation.everyone(Settle(self.federation.numbers, self.blocks, self.settings.block))
+
+    def _lookup(self, purpose: str, block: int, count: int, settled: bool) -> Tensor:
+        replies = self.federation.everyone(Lookup(self.federation.numbers, purpose, block, count, settled))
+        return torch.stack([replies[name].values for name in self.federation.names])
+
+    def _award(
+        self, values: Tensor, purpose: str, block: int, step: float, average: bool, store: bool
+    ) -> dict[str, Awarded]:
+        winner = values.numpy().argmin(0)  # numpy's argmin takes the first of equals: the first name wins a tie
+        return self.federation.everyone(
+            {
+                name: Award(torch.from_numpy(winner == i), purpose, block, step, average, store)
+                for i, name in enumerate(self.federation.names)
+            }
+        )
+
+
+def shared_noise(half: FlowHalf, numbers: Tensor, purpose: str, block: int, count: int) -> Tensor:
+    """The noises of a block: the same on every silo and device, chosen by nobody alone."""
+    seed = seeds.derive(0, "semidiscrete", *numbers.tolist())
+    return half.source.points(count, seeds.generator(seed, purpose, block))
+
+
+def dual_of(silo: Silo, half: FlowHalf) -> SemiDual:
+    """The silo's atoms with their duals; groups of neighbouring points stand for them when protected."""
+    found = silo.cache.get("semidual")
+    if isinstance(found, SemiDual):
+        return found
+    x = silo.data.x.cpu()
+    group = max(half.settings.coupling.group, silo.smallest_group)
+    label = bisect(x, group)[-1] if group > 1 else torch.arange(len(x))
+    size = torch.bincount(label)
+    atoms = torch.zeros(len(size), x.shape[1]).index_add_(0, label, x) / size[:, None]
+    dual = SemiDual.start(atoms, half.weight * size / len(x))
+    if "semidiscrete/duals" in silo.state:
+        dual.duals, dual.average = silo.state["semidiscrete/duals"], silo.state["semidiscrete/average"]
+        dual.averaged = int(silo.state["semidiscrete/averaged"])
+    silo.cache["semidual"] = dual
+    return dual
+
+
+@answers(Lookup)
+def look_up(silo: Silo, question: Lookup) -> Scores:
+    """min_j c(x0, x_j) − g_j over the silo's own atoms, for noises that the silo had a say in."""
+    half = half_of(silo)
+    own = seeds.derive(silo.secret, "number", silo.seed)
+    if own not in question.numbers.tolist():
+        raise RefusedError(f"Silo '{silo.name}' was asked about noises whose seed lacks its own number.")
+    noise = shared_noise(half, question.numbers, question.purpose, question.block, question.count)
+    found = dual_of(silo, half).lookup(noise, average=question.settled)
+    silo.cache["lookup"] = ((question.purpose, question.block), found.index)
+    return Scores(found.value.float())
+
+
+@answers(Award)
+def award(silo: Silo, question: Award) -> Awarded:
+    """Learns which noises are its own: moves its duals, or stores the noises as training pairs."""
+    dual = dual_of(silo, half_of(silo))
+    place, index = silo.cache.get("lookup", (None, None))
+    if place != (question.purpose, question.block) or len(index) != len(question.won):
+        raise RefusedError(f"Silo '{silo.name}' was awarded noises of a lookup that it has not answered.")
+    wins = torch.bincount(index[question.won], minlength=len(dual.atoms))
+    if question.store:
+        packed = np.packbits(question.won.numpy())
+        silo.state[f"semidiscrete/won/{question.block:06d}"] = torch.from_numpy(packed)
+    if question.step:
+        dual.ascend(wins, len(index), question.step, question.average)
+        silo.state["semidiscrete/duals"], silo.state["semidiscrete/average"] = dual.duals, dual.average
+        silo.state["semidiscrete/averaged"] = torch.tensor(dual.averaged)
+    missing = wins.double() / len(index) - dual.masses
+    # Counting alone makes a χ² of (1 − ν_j)/count an atom; without it the number falls to zero as the fit converges.
+    chi_square = (missing.square() / dual.masses).sum() - (1 - dual.masses).sum() / len(index)
+    used = dual.average if question.store else dual.duals
+    return Awarded(float((dual.masses * used).sum()), float(chi_square))
+
+
+@answers(Settle)
+def settle(silo: Silo, question: Settle) -> Done:
+    """Fits the points' own duals to the noises won, where atoms are groups, and opens the table of pairs."""
+    half = half_of(silo)
+    silo.state["semidiscrete/numbers"] = question.numbers
+    silo.state["semidiscrete/shape"] = torch.tensor([question.blocks, question.count])
+    if len(dual_of(silo, half).atoms) < len(silo):
+        x = silo.data.x.cpu()
+        fine = SemiDual.start(x, torch.full((len(x),), 1 / len(x)))
+        noise, generator = noises_won(silo, half), silo.generator("settle")
+        options = half.settings.semidiscrete
+        fine.fit(
+            lambda count: noise[torch.randint(len(noise), (count,), generator=generator)],
+            min(LOCAL_ROUNDS, options.rounds),
+            options.count,
+            options.first,
+            options.last,
+        )
+        silo.state["semidiscrete/fine"] = fine.average
+    half.coupling = table(silo, half)
+    return Done()
+
+
+def noises_won(silo: Silo, half: FlowHalf) -> Tensor:
+    """All noises that the silo won in the bulk assignment, drawn again from the shared seed."""
+    blocks, count = silo.state["semidiscrete/shape"].tolist()
+    numbers, won = silo.state["semidiscrete/numbers"], []
+    for block in range(blocks):
+        packed = silo.state[f"semidiscrete/won/{block:06d}"].numpy()
+        mask = torch.from_numpy(np.unpackbits(packed, count=count).astype(bool))
+        won.append(shared_noise(half, numbers, "pool", block, count)[mask])
+    return torch.cat(won)
+
+
+def table(silo: Silo, half: FlowHalf) -> SemiDiscrete | None:
+    """The pairs that the silo trains on, once they exist; rebuilt from a few bits a noise after a restart."""
+    if "semidiscrete/shape" not in silo.state:
+        return None
+    dual, noise = dual_of(silo, half), noises_won(silo, half)
+    fine = silo.state.get("semidiscrete/fine")
+    if fine is not None:
+        return SemiDiscrete(noise, lookup(noise, silo.data.x.cpu(), fine).index)
+    return SemiDiscrete(noise, dual.lookup(noise, average=True).index)
+
+
+def place(silo: Silo, noise: Tensor) -> Nearest:
+    """What the silo would answer to these noises once fitting is over, and the point that each would be paired with."""
+    found = dual_of(silo, half_of(silo)).lookup(noise, average=True)
+    fine = silo.state.get("semidiscrete/fine")
+    return found if fine is None else Nearest(found.value, lookup(noise, silo.data.x.cpu(), fine).index)

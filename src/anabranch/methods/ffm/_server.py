@@ -1,0 +1,162 @@
+"""The server half: trains one flow on many silos and never sees data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from anabranch import seeds
+from anabranch.federation import Federation, ServerOptimizer
+from anabranch.flow import MovingAverage, Velocity, network
+from anabranch.methods.ffm import _silo
+from anabranch.methods.ffm._messages import Gradient, LocalSteps, Prepare
+from anabranch.methods.ffm._potential import PotentialServer
+from anabranch.methods.ffm._semidiscrete import SemiDiscreteServer
+from anabranch.methods.ffm._settings import FlowMatching
+
+__all__ = ["FlowServer", "Phase", "Progress"]
+SILO_HALF = _silo  # importing the server half registers the silo half
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of rounds: `step` is called with 1, 2, … and returns that round's metrics."""
+
+    name: str
+    rounds: int
+    step: Callable[[int], dict[str, float | Tensor]]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One finished round: its number and the total, the phase it belongs to, its metrics, who failed and why."""
+
+    round: int
+    rounds: int
+    phase: str
+    metrics: dict[str, float | Tensor]
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+class FlowServer:
+    """Federated flow matching (FFM, Algorithms 1–5; SD).
+
+    Iterating `run` trains; between rounds `state` is all that a later `load` needs to go on as if nothing had happened.
+    It opens no file and knows no engine.
+    """
+
+    def __init__(self, settings: FlowMatching, federation: Federation, source: Tensor | None = None) -> None:
+        flow, seed = settings.flow, federation.seed
+        self.settings = settings
+        self.federation = federation
+        self.network: nn.Module = network(
+            flow.network, federation.dimension, seeds.derive(seed, "flow"), hidden=flow.hidden, layers=flow.layers
+        )
+        rule = ServerOptimizer(flow.optimizer, flow.rate, flow.schedule, flow.rounds, flow.warm_up, flow.clip)
+        if flow.local_steps:
+            rule = ServerOptimizer("sgd", 1.0)  # parameters are averaged: the pseudo-gradient is taken whole
+        self.optimizer = rule.begin(dict(self.network.named_parameters()))
+        self.average = MovingAverage(self.parameters, flow.average)
+        self.potential: PotentialServer | None = None
+        self.semidiscrete: SemiDiscreteServer | None = None
+        if settings.coupling.name == "semidiscrete":
+            self.semidiscrete = SemiDiscreteServer(settings.semidiscrete, federation)
+        elif settings.coupling.name in ("potential", "entropic", "balanced"):
+            self.potential = PotentialServer(settings, federation, seeds.derive(seed, "potential"))
+        self.phases = self._phases()
+        self.failures: dict[str, str] = {}
+        text = settings.to_json()
+        federation.everyone({name: Prepare(text, federation.weight[name], source) for name in federation.names})
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """θ as it stands."""
+        return {name: p.detach() for name, p in self.optimizer.parameters.items()}
+
+    @property
+    def rounds(self) -> int:
+        """All rounds, of all phases."""
+        return sum(phase.rounds for phase in self.phases)
+
+    def run(self, done: int = 0) -> Iterator[Progress]:
+        """Trains from after round `done` to the end, yielding after every round."""
+        start = 0
+        for phase in self.phases:
+            for number in range(max(1, done - start + 1), phase.rounds + 1):
+                self.failures = {}
+                self.federation.start_round(start + number)
+                metrics = phase.step(number)
+                yield Progress(start + number, self.rounds, phase.name, metrics, self.failures)
+            start += phase.rounds
+
+    def velocity(self, averaged: bool = True) -> Velocity:
+        """v(x, t) with the averaged parameters (or the last ones), for sampling."""
+        source = self.average.parameters if averaged else self.parameters
+        parameters = {name: tensor.clone() for name, tensor in source.items()}
+
+        def field_at(x: Tensor, t: Tensor) -> Tensor:
+            value: Tensor = functional_call(self.network, parameters, (x, t))
+            return value
+
+        return field_at
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything a checkpoint of the server must hold."""
+        state = self.optimizer.state("flow")
+        state.update({f"average/{name}": tensor for name, tensor in self.average.state().items()})
+        if self.potential is not None:
+            state.update(self.potential.optimizer.state("potential"))
+        if self.semidiscrete is not None:
+            state["semidiscrete/scale"] = torch.tensor(self.semidiscrete.scale, dtype=torch.float64)
+        return state
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Continues from a checkpoint, to the bit."""
+        self.optimizer.load("flow", state)
+        self.average.load({n.removeprefix("average/"): t for n, t in state.items() if n.startswith("average/")})
+        if self.potential is not None:
+            self.potential.optimizer.load("potential", state)
+        if self.semidiscrete is not None:
+            self.semidiscrete.scale = float(state["semidiscrete/scale"])
+
+    def _phases(self) -> list[Phase]:
+        phases: list[Phase] = []
+        if self.potential is not None and self.settings.potential.before:
+            phases.append(Phase("potential", self.settings.potential.before, self._improve_potential))
+        if self.semidiscrete is not None:
+            phases.append(Phase("duals", self.settings.semidiscrete.rounds, self.semidiscrete.fit))
+            phases.append(Phase("assign", self.semidiscrete.blocks, self._assign))
+        return [*phases, Phase("flow", self.settings.flow.rounds, self._train)]
+
+    def _improve_potential(self, number: int) -> dict[str, float | Tensor]:
+        assert self.potential is not None
+        metrics = self.potential.update()
+        if number == self.settings.potential.before and not self.settings.potential.every:
+            self.potential.share()
+        return metrics
+
+    def _assign(self, number: int) -> dict[str, float | Tensor]:
+        assert self.semidiscrete is not None
+        metrics = self.semidiscrete.assign(number)
+        if number == self.semidiscrete.blocks:
+            self.semidiscrete.settle()
+        return metrics
+
+    def _train(self, number: int) -> dict[str, float | Tensor]:
+        flow, every = self.settings.flow, self.settings.potential.every
+        travelling = self.potential.parameters if self.potential is not None and every else {}
+        question: Gradient | LocalSteps = Gradient(self.parameters, travelling)
+        if flow.local_steps:
+            question = LocalSteps(self.parameters, travelling, flow.local_steps, flow.local_rate)
+        mean = self.federation.mean(question, self.federation.chosen())
+        self.optimizer.step(mean.reply.gradients)
+        self.average.update(self.parameters)
+        self.failures = mean.failures
+        metrics: dict[str, float | Tensor] = {"loss": mean.reply.loss, "answered": len(mean.answered)}
+        if self.potential is not None and every and number % every == 0:
+            metrics["semidual"] = self.potential.update()["semidual"]
+        return metrics

@@ -1,0 +1,140 @@
+"""What can be chosen in federated flow matching. Every section is a flat record that a TOML file can hold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from anabranch.errors import UsageError, unknown
+
+COUPLINGS = ("independent", "minibatch", "potential", "entropic", "balanced", "semidiscrete")
+
+
+@dataclass(frozen=True)
+class FlowSettings:
+    """The flow and its training.
+
+    `rounds` of `batch` pairs a silo. `optimizer`, `rate`, `schedule`, `warm_up` and `clip` act on the aggregate at the
+    server; `average` is the decay of the parameters' moving average, which samples come from. With `local_steps` E > 0
+    silos take E steps of their own at `local_rate` and the server averages parameters (FedAvg) instead of gradients.
+    """
+
+    source: str = "gaussian"
+    network: str = "mlp"
+    hidden: int = 64
+    layers: int = 3
+    path: str = "linear"
+    sigma: float = 0.0
+    rounds: int = 4000
+    batch: int = 256
+    optimizer: str = "adam"
+    rate: float = 2e-3
+    schedule: str = "cosine"
+    warm_up: int = 0
+    clip: float = 0.0
+    average: float = 0.999
+    local_steps: int = 0
+    local_rate: float = 1e-3
+
+
+@dataclass(frozen=True)
+class CouplingSettings:
+    """Which x0 meets which x1: the coupling's name and the options of those that have some.
+
+    `solver`, `replacement` and `epsilon` belong to minibatch OT, `candidates`, `transform`, `descent_steps` and
+    `descent_rate` to the potential couplings, `epsilon` to the entropic one as well. `group` is the least number of
+    points that an answer of the semi-discrete coupling may rest on: 1 is bare, more is protected.
+    """
+
+    name: str = "independent"
+    solver: str = "exact"
+    replacement: bool = False
+    epsilon: float = 0.05
+    candidates: int = 256
+    transform: str = "candidates"
+    descent_steps: int = 5
+    descent_rate: float = 0.5
+    group: int = 1
+
+    def __post_init__(self) -> None:
+        if self.name not in COUPLINGS:
+            raise unknown("coupling", self.name, COUPLINGS)
+        if self.group < 1:
+            raise UsageError(f"Groups of {self.group} points were asked for; a group holds at least one.")
+
+
+@dataclass(frozen=True)
+class PotentialSettings:
+    """The shared potential: `before` updates ahead of the flow, then one every `every` rounds (0: frozen)."""
+
+    hidden: int = 128
+    layers: int = 3
+    before: int = 5000
+    every: int = 0
+    batch: int = 256
+    rate: float = 2e-3
+    schedule: str = "cosine"
+
+
+@dataclass(frozen=True)
+class SemiDiscreteSettings:
+    """Fitting semi-discrete duals: `rounds` lookups of `count` noises, with steps falling from `first` to `last`
+    (in units of the spread of the first answers), then `noises` in all assigned ahead, `block` at a time."""
+
+    rounds: int = 3000
+    count: int = 4096
+    first: float = 3.0
+    last: float = 0.02
+    noises: int = 2**20
+    block: int = 2**16
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "count", "noises", "block"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"semidiscrete.{name} is {getattr(self, name)}; it must be at least 1.")
+
+
+@dataclass(frozen=True)
+class FlowMatching:
+    """Federated flow matching with any of its couplings; `silo_json` is what a silo must know of it."""
+
+    flow: FlowSettings = field(default_factory=FlowSettings)
+    coupling: CouplingSettings = field(default_factory=CouplingSettings)
+    potential: PotentialSettings = field(default_factory=PotentialSettings)
+    semidiscrete: SemiDiscreteSettings = field(default_factory=SemiDiscreteSettings)
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "batch"):
+            if getattr(self.flow, name) < 1:
+                raise UsageError(f"flow.{name} is {getattr(self.flow, name)}; it must be at least 1.")
+        if not 0 <= self.flow.average < 1:
+            raise UsageError(f"flow.average is {self.flow.average}; a moving average's decay lies in [0, 1).")
+        if self.flow.path == "target" and self.coupling.name != "independent":
+            raise UsageError(
+                "The path 'target' starts from fresh noise and ignores x0, so a coupling other than 'independent' would"
+                " have no effect; choose the path 'linear'."
+            )
+
+    def to_json(self) -> str:
+        """All settings as JSON: what is sent to silos."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> FlowMatching:
+        """The settings in that JSON; unknown keys are refused."""
+        sections: dict[str, Any] = json.loads(text)
+        kinds = {
+            "flow": FlowSettings,
+            "coupling": CouplingSettings,
+            "potential": PotentialSettings,
+            "semidiscrete": SemiDiscreteSettings,
+        }
+        for name, section in sections.items():
+            if name not in kinds:
+                raise unknown("section", name, kinds)
+            for key in section:
+                known = [f.name for f in fields(kinds[name])]
+                if key not in known:
+                    raise unknown(f"key in [{name}]", key, known)
+        return FlowMatching(**{name: kinds[name](**section) for name, section in sections.items()})

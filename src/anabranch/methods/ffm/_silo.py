@@ -1,0 +1,102 @@
+"""The silo half: what a silo answers while a flow is trained. It never sees another silo."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from anabranch.errors import RefusedError
+from anabranch.federation import Done, Silo, answers, answers_together
+from anabranch.flow import PathSample
+from anabranch.methods.ffm._half import FlowHalf, build, gradients, half_of, load_parameters
+from anabranch.methods.ffm._messages import Gradient, GradientReply, Histograms, HistogramsReply, LocalSteps, Prepare
+from anabranch.methods.ffm._semidiscrete import table
+from anabranch.metrics import projection_counts
+
+
+@answers(Prepare)
+def prepare(silo: Silo, question: Prepare) -> Done:
+    """Builds the silo's half."""
+    half = build(silo, question)
+    if half.settings.coupling.name == "semidiscrete":
+        half.coupling = table(silo, half)
+    silo.cache["ffm"] = half
+    return Done()
+
+
+def _load(half: FlowHalf, question: Gradient | LocalSteps) -> None:
+    load_parameters(half.field, question.parameters)
+    if question.potential and half.potential is not None:
+        load_parameters(half.potential, question.potential)
+
+
+def _squared_error(field: nn.Module, sample: PathSample) -> Tensor:
+    error: Tensor = field(sample.x_t, sample.t) - sample.u_t
+    return error.square()
+
+
+@answers(Gradient)
+def gradient(silo: Silo, question: Gradient) -> GradientReply:
+    """∇_θ ‖v_θ(x_t, t) − u_t‖² on one batch of the silo's own pairs (FFM, Algorithms 1–3)."""
+    half = half_of(silo)
+    _load(half, question)
+    loss = _squared_error(half.field, half.example(silo)).mean()
+    return GradientReply(gradients(loss, half.field), loss.detach())
+
+
+@answers_together(Gradient)
+def gradient_together(silos: Sequence[Silo], question: Gradient, weights: Tensor) -> GradientReply:
+    """The same for many silos: their batches side by side in one forward and backward pass, rows weighted by λ."""
+    halves = [half_of(silo) for silo in silos]
+    for half in halves:
+        _load(half, question)
+    samples = examples(silos, halves)
+    merged = PathSample(*(torch.cat([getattr(s, name) for s in samples]) for name in ("x_t", "u_t", "t")))
+    rows = torch.cat([(w / s.x_t.numel()).expand(len(s.x_t)) for w, s in zip(weights, samples, strict=True)])
+    error = _squared_error(halves[0].field, merged).flatten(1)
+    loss = (error.sum(1) * rows.to(error)).sum()
+    return GradientReply(gradients(loss, halves[0].field), loss.detach())
+
+
+@answers(LocalSteps)
+def local_steps(silo: Silo, question: LocalSteps) -> GradientReply:
+    """θ less what E local Adam steps make of it, as a pseudo-gradient; the first step's loss."""
+    half = half_of(silo)
+    _load(half, question)
+    load_parameters(half.field, {name: tensor.clone() for name, tensor in question.parameters.items()})
+    optimizer = torch.optim.Adam(half.field.parameters(), lr=question.rate)
+    first = torch.tensor(0.0)
+    for step in range(question.steps):
+        loss = _squared_error(half.field, half.example(silo, step)).mean()
+        first = loss.detach() if step == 0 else first
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    moved = {name: p.detach() for name, p in half.field.named_parameters()}
+    return GradientReply({name: question.parameters[name] - moved[name] for name in moved}, first)
+
+
+@answers(Histograms)
+def histograms(silo: Silo, question: Histograms) -> HistogramsReply:
+    """Counts of held-out points, never of training points."""
+    if silo.held_out is None:
+        raise RefusedError(f"Silo '{silo.name}' holds no points out; set data.held_out to more than zero.")
+    return HistogramsReply(projection_counts(silo.held_out, question.directions, question.edges))
+
+
+def examples(silos: Sequence[Silo], halves: Sequence[FlowHalf]) -> list[PathSample]:
+    """Every silo's batch. Assignments are solved outside the interpreter's lock, so that silos share the cores."""
+    solving = halves[0].settings.coupling.name in ("minibatch", "balanced")
+    workers = min(torch.get_num_threads(), len(silos))
+    if not solving or workers == 1:
+        return [half.example(silo) for half, silo in zip(halves, silos, strict=True)]
+    return list(_workers(workers).map(lambda pair: pair[0].example(pair[1]), zip(halves, silos, strict=True)))
+
+
+@cache
+def _workers(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="coupling")

@@ -1,0 +1,88 @@
+"""Federated standardisation: both halves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from anabranch.data import Encoder, Points, Summary, Table, infer_kinds, merge, summarise
+from anabranch.errors import DataError, RefusedError
+from anabranch.federation import Done, Federation, Message, Silo, answers
+
+
+@dataclass(frozen=True)
+class Summarise(Message, kind="tables.summarise"):
+    """Asks for the summary of a silo's table; `categorical` names columns whose numbers are codes.
+
+    Reveals: nothing of the data.
+    """
+
+    categorical: str
+
+
+@dataclass(frozen=True)
+class SummaryReply(Message, kind="tables.summarise.reply"):
+    """Counts, sums and squares of every numeric column, and how often each category occurs, as JSON.
+
+    Reveals: the silo's size, means and variances, and every category that occurs in it, however rare. From a column
+    with one or two values it gives those values away.
+    """
+
+    summary: str
+
+
+@dataclass(frozen=True)
+class Encode(Message, kind="tables.encode"):
+    """Gives every silo the encoder that the summaries of all make.
+
+    Reveals: means, variances and categories over all silos.
+    """
+
+    encoder: str
+    missing: str
+
+
+def agree(federation: Federation, missing: str = "refuse", categorical: tuple[str, ...] = ()) -> Encoder:
+    """The server half: collects summaries, merges them, and has every silo encode its own rows."""
+    replies = federation.ask(Summarise(json.dumps(categorical)))
+    if replies.failures:
+        raise DataError(" ".join(replies.failures.values()))
+    encoder = merge({name: _summary(json.loads(reply.summary)) for name, reply in replies.answers.items()})  # type: ignore[attr-defined]
+    encoded = federation.ask(Encode(encoder.to_json(), missing))
+    if encoded.failures:
+        raise DataError(" ".join(encoded.failures.values()))
+    return encoder
+
+
+@answers(Summarise)
+def summarise_table(silo: Silo, question: Summarise) -> SummaryReply:
+    """The silo half: its summary, no row of it."""
+    table = _table(silo)
+    codes = set(json.loads(question.categorical))
+    kinds = {name: "categorical" if name in codes else kind for name, kind in infer_kinds(table).items()}
+    values = asdict(summarise(table, kinds))
+    plain = {key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in values.items()}
+    return SummaryReply(json.dumps(plain))
+
+
+@answers(Encode)
+def encode_table(silo: Silo, question: Encode) -> Done:
+    """The silo half: its rows become its points."""
+    x = Encoder.from_json(question.encoder).encode(_table(silo), question.missing)
+    silo.hold(Points(x, torch.zeros(len(x), dtype=torch.long)))
+    return Done()
+
+
+def _table(silo: Silo) -> Table:
+    if silo.table is None:
+        raise RefusedError(f"Silo '{silo.name}' holds points, not a table.")
+    return silo.table
+
+
+def _summary(values: dict[str, Any]) -> Summary:
+    numbers = {key: torch.tensor(values[key], dtype=torch.float64) for key in ("count", "total", "squares")}
+    whole = torch.tensor(values["whole"], dtype=torch.bool)
+    return Summary(tuple(values["names"]), values["kinds"], **numbers, whole=whole, categories=values["categories"])

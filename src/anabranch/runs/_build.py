@@ -1,0 +1,119 @@
+"""From a config to silos and a federation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from anabranch import seeds
+from anabranch.data import Encoder, Points, Table, by_component, check_points, dirichlet, iid, load_points, shape, split
+from anabranch.data import by_shards as shards
+from anabranch.errors import DataError, UsageError, unknown
+from anabranch.federation import Clip, Federation, Noise, Participation, Postprocessor, Silo
+from anabranch.methods.tables import agree
+from anabranch.runs._config import Config, DataSettings
+
+PARTITIONS = ("component", "shards", "dirichlet", "iid")
+
+
+def build_silos(config: Config, folder: Path | None = None) -> tuple[list[Silo], Encoder | None]:
+    """The silos of a run, each with its held-out points; for tables also the encoder that they agreed on."""
+    data, encoder = config.data, None
+    if data.files and data.files[0].endswith(".csv"):
+        parts, encoder = _tables(config)
+    elif data.files:
+        parts = {Path(name).stem: _load(name) for name in data.files}
+    else:
+        parts = _divide(data)
+    if data.pooled:
+        parts = {
+            "pooled": Points(torch.cat([p.x for p in parts.values()]), torch.cat([p.label for p in parts.values()]))
+        }
+    return [_silo(config, name, points, folder) for name, points in parts.items()], encoder
+
+
+def build_federation(config: Config, silos: list[Silo]) -> Federation:
+    """The federation of a run, with the guards that the config asks for."""
+    settings, guards = config.federation, config.privacy
+    postprocessors: list[Postprocessor] = []
+    if guards.gradient_clip:
+        postprocessors.append(Clip(guards.gradient_clip, ("ffm.gradient.reply",)))
+    if guards.gradient_noise:
+        postprocessors.append(Noise(guards.gradient_noise, ("ffm.gradient.reply",)))
+    if guards.lookup_noise:
+        postprocessors.append(Noise(guards.lookup_noise, ("ffm.lookup.reply",)))
+    return Federation(
+        silos,
+        settings.weights or settings.weighting,
+        Participation(settings.participation, settings.count or None, settings.unbiased),
+        settings.quorum,
+        postprocessors,
+        settings.fused,
+    )
+
+
+def source_points(config: Config) -> Tensor | None:
+    """The points of a source that is given as a file; None for a source with a formula."""
+    name = config.flow.source
+    if not name.endswith((".npy", ".npz")):
+        return None
+    return check_points(load_points(Path(name)).x, f"The source {name}")
+
+
+def _silo(config: Config, name: str, points: Points, folder: Path | None) -> Silo:
+    # In a simulation a silo's secret follows from the seed, so that runs repeat; a real site draws its own.
+    secret = seeds.derive(config.seed, "secret", name)
+    limits = {"ffm.lookup": config.privacy.lookup_limit} if config.privacy.lookup_limit else {}
+    held_out = None
+    x = check_points(points.x, f"Silo '{name}'")
+    if config.data.held_out:
+        parts = split(len(x), config.data.held_out, seeds.generator(config.data.seed, "held out", name))
+        points, held_out = points[parts.train], x[parts.held_out]
+    place = folder / "silos" / name if folder is not None else None
+    return Silo(name, points.x, points.label, held_out, limits, secret=secret, folder=place)
+
+
+def _divide(data: DataSettings) -> dict[str, Points]:
+    """A shape's points, or one file's, divided over silos."""
+    generator = seeds.generator(data.seed, "data")
+    if data.target.endswith((".npy", ".npz")):
+        points, limit = _load(data.target), None
+    else:
+        if data.points < 1:
+            raise UsageError(f"data.points is {data.points}; every silo needs points.")
+        points, limit = _enough(data, generator), data.points
+    if data.partition not in PARTITIONS:
+        raise unknown("partition", data.partition, PARTITIONS)
+    if data.partition == "component":
+        groups = [list(group) for group in data.groups] or [[label] for label in sorted(set(points.label.tolist()))]
+        partition = by_component(points.label, groups)
+    elif data.partition == "shards":
+        partition = shards(points.label, data.silos, data.shards, generator)
+    elif data.partition == "dirichlet":
+        partition = dirichlet(points.label, data.silos, data.alpha, generator)
+    else:
+        partition = iid(len(points), data.silos, generator)
+    exact = limit if data.partition == "component" else None
+    return {name: points[index[:exact] if exact else index] for name, index in partition.items()}
+
+
+def _enough(data: DataSettings, generator: torch.Generator) -> Points:
+    """Points of the shape; for a division by component more than needed, so that every silo gets its number."""
+    count = data.points * (len(data.groups) or data.silos)
+    return shape(data.target).sample(2 * count if data.partition == "component" else count, generator)
+
+
+def _load(name: str) -> Points:
+    loaded = load_points(Path(name))
+    return Points(check_points(loaded.x, f"{name}", smallest=1), loaded.label)
+
+
+def _tables(config: Config) -> tuple[dict[str, Points], Encoder]:
+    """CSV files, one a silo, made into points by an encoder that no silo's rows left home for."""
+    if not all(name.endswith(".csv") for name in config.data.files):
+        raise DataError("Tables and arrays cannot be mixed; give only .csv files, or only .npy and .npz files.")
+    silos = [Silo.of_table(Path(name).stem, Table.read(Path(name))) for name in config.data.files]
+    encoder = agree(Federation(silos), config.data.missing, config.data.categorical)
+    return {silo.name: silo.data for silo in silos}, encoder

@@ -1,0 +1,236 @@
+"""The exact configuration of a run: sections of plain values, from TOML, checked key by key."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from anabranch.errors import UsageError, unknown
+from anabranch.methods.ffm import CouplingSettings, FlowMatching, FlowSettings, PotentialSettings, SemiDiscreteSettings
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Who holds what.
+
+    `target` is a shape, or a .npy/.npz file to divide; or `files` names one file (.csv, .npy, .npz) a silo. `points`
+    a silo are taken from a shape. `partition` divides by "component" (`groups` of labels), "shards", "dirichlet"
+    (`alpha`) or "iid" over `silos`. `pooled` puts everything into one silo, for the upper baselines. `held_out` is
+    the share that every silo keeps from training for metrics. `missing` says what to do with gaps in tables,
+    `categorical` names columns whose numbers are codes.
+    """
+
+    target: str = "moons"
+    files: tuple[str, ...] = ()
+    points: int = 5000
+    silos: int = 2
+    partition: str = "component"
+    groups: tuple[tuple[int, ...], ...] = ()
+    alpha: float = 0.3
+    shards: int = 2
+    pooled: bool = False
+    held_out: float = 0.0
+    missing: str = "refuse"
+    categorical: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class FederationSettings:
+    """How silos count (`weighting`: "size", "uniform" or a table of λ), who is asked each round, and the quorum."""
+
+    weighting: str = "size"
+    weights: dict[str, float] = field(default_factory=dict)
+    participation: str = "all"
+    count: int = 0
+    unbiased: bool = False
+    quorum: int = 1
+    fused: bool = True
+
+
+@dataclass(frozen=True)
+class PrivacySettings:
+    """What guards a silo's answers: noise and a limit on lookups, a clip and noise on gradients (0: off)."""
+
+    lookup_noise: float = 0.0
+    lookup_limit: int = 0
+    gradient_clip: float = 0.0
+    gradient_noise: float = 0.0
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """How the trained flow is judged: Euler steps in `nfe`, dopri5, `points` of model and target, coupling `batches`."""
+
+    nfe: tuple[int, ...] = (1, 2, 3, 4, 5, 8, 10, 20, 50, 100)
+    dopri5: bool = True
+    points: int = 2048
+    batches: int = 16
+    certify: int = 20
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How often to log and to save (in rounds; 0: twenty times a run), and on how many threads (0: torch's choice)."""
+
+    log_every: int = 10
+    checkpoint_every: int = 0
+    threads: int = 0
+
+
+SECTIONS: dict[str, type] = {
+    "flow": FlowSettings,
+    "coupling": CouplingSettings,
+    "potential": PotentialSettings,
+    "semidiscrete": SemiDiscreteSettings,
+    "data": DataSettings,
+    "federation": FederationSettings,
+    "privacy": PrivacySettings,
+    "evaluation": EvaluationSettings,
+    "run": RunSettings,
+}
+LABELS = ("recipe", "scale", "problem", "method")
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run, whole. Equal configs give equal runs."""
+
+    recipe: str = "own"
+    scale: str = "own"
+    problem: str = "own"
+    method: str = "own"
+    seed: int = 0
+    flow: FlowSettings = field(default_factory=FlowSettings)
+    coupling: CouplingSettings = field(default_factory=CouplingSettings)
+    potential: PotentialSettings = field(default_factory=PotentialSettings)
+    semidiscrete: SemiDiscreteSettings = field(default_factory=SemiDiscreteSettings)
+    data: DataSettings = field(default_factory=DataSettings)
+    federation: FederationSettings = field(default_factory=FederationSettings)
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    run: RunSettings = field(default_factory=RunSettings)
+
+    @property
+    def settings(self) -> FlowMatching:
+        """The part that the method knows."""
+        return FlowMatching(self.flow, self.coupling, self.potential, self.semidiscrete)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as they are written to a run folder."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return values
+
+
+def from_dict(values: Mapping[str, Any]) -> Config:
+    """The config with these values; every key and type is checked."""
+    known = [*LABELS, "seed", *SECTIONS]
+    parts: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in known:
+            raise unknown("key", key, known)
+        if key in SECTIONS:
+            if not isinstance(value, Mapping):
+                raise UsageError(f"'{key}' must be a section, as in [{key}]; {value!r} was given.")
+            parts[key] = _section(key, value)
+        else:
+            parts[key] = _convert(key, value, int if key == "seed" else str)
+    config = Config(**parts)
+    _ = config.settings  # combinations that make no sense are refused here
+    return config
+
+
+def from_toml(path: Path) -> Config:
+    """A config from one's own TOML file. Data files are looked for beside it."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); give the path of a TOML file.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not valid TOML: {error}.") from error
+    data = values.get("data", {})
+    if isinstance(data, dict) and isinstance(data.get("files"), list):
+        data["files"] = [str((path.parent / name).resolve()) for name in data["files"]]
+    if isinstance(data, dict) and str(data.get("target", "")).endswith((".npy", ".npz")):
+        data["target"] = str((path.parent / data["target"]).resolve())
+    return from_dict({"problem": path.stem, **values})
+
+
+def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Layers of sections laid over each other, the last one on top."""
+    result: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            if isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
+                result[key] = merged(result[key], value)
+            else:
+                result[key] = value
+    return result
+
+
+def override(values: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
+    """Applies `key=value` texts; a bare key belongs to the first section that has it, `section.key` is explicit."""
+    result = merged(values)
+    for change in changes:
+        key, separator, text = change.partition("=")
+        if not separator:
+            raise UsageError(f"'{change}' is no setting; write key=value, for instance rounds=20.")
+        section, name = _place(key.strip())
+        try:
+            value: Any = tomllib.loads(f"value = {text.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        if section is None:
+            result[name] = value
+        else:
+            result[section] = {**result.get(section, {}), name: value}
+    return result
+
+
+def _place(key: str) -> tuple[str | None, str]:
+    names = {section: [f.name for f in fields(kind)] for section, kind in SECTIONS.items()}
+    if "." in key:
+        section, _, name = key.partition(".")
+        if section not in SECTIONS:
+            raise unknown("section", section, SECTIONS)
+        if name not in names[section]:
+            raise unknown(f"key in [{section}]", name, names[section])
+        return section, name
+    if key == "seed":
+        return None, key
+    for section, keys in names.items():
+        if key in keys:
+            return section, key
+    raise unknown("key", key, {name for keys in names.values() for name in keys})
+
+
+def _section(section: str, values: Mapping[str, Any]) -> Any:
+    kind = SECTIONS[section]
+    assert is_dataclass(kind)
+    hints = get_type_hints(kind)
+    for key in values:
+        if key not in hints:
+            raise unknown(f"key in [{section}]", key, hints)
+    return kind(**{key: _convert(f"{section}.{key}", value, hints[key]) for key, value in values.items()})
+
+
+def _convert(name: str, value: Any, hint: Any) -> Any:
+    """The value as the declared type: whole numbers may stand for floats, lists for tuples, nothing else."""
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        hint = next(arg for arg in get_args(hint) if arg is not type(None))
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_convert(name, item, get_args(hint)[0]) for item in value)
+    if origin is dict and isinstance(value, Mapping):
+        return {str(key): _convert(f"{name}.{key}", item, get_args(hint)[1]) for key, item in value.items()}
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if origin is None and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+        return value
+    wanted = getattr(hint, "__name__", str(hint)) if origin is None else origin.__name__
+    raise UsageError(f"{name} is {value!r}; a value of type {wanted} is needed.")

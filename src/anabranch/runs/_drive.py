@@ -1,0 +1,157 @@
+"""Drives a server half: logs, saves, resumes, evaluates. The server half itself opens no file."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from anabranch.errors import CheckpointError, RunFolderError
+from anabranch.federation import Federation, Silo
+from anabranch.methods.ffm import FlowServer, Progress
+from anabranch.runs._build import build_federation, build_silos, source_points
+from anabranch.runs._config import Config
+from anabranch.runs._evaluate import Row, evaluate
+from anabranch.runs._folder import Checkpoint, RunFolder
+
+Listener = Callable[[Progress, Federation], None]
+
+
+@dataclass
+class Notes:
+    """Where a run tells people what it does: each round, and now and then a sentence."""
+
+    progress: Listener = lambda progress, federation: None
+    say: Callable[[str], None] = lambda sentence: None
+
+
+def train(config: Config, path: Path, notes: Notes | None = None) -> list[Row]:
+    """Runs a config in a folder to the end, from wherever an earlier call left it; returns the result rows."""
+    folder = RunFolder(path)
+    with folder.locked():
+        folder.begin(config)
+        return _run(config, folder, notes or Notes())
+
+
+def resume(path: Path, notes: Notes | None = None) -> list[Row]:
+    """Continues the run in a folder, to the same parameters as an uninterrupted one."""
+    folder = RunFolder(path)
+    if not (path / "config.json").exists():
+        raise RunFolderError(f"{path} is no run folder: it has no config.json. Start a run with 'anabranch train'.")
+    with folder.locked():
+        return _run(folder.config(), folder, notes or Notes())
+
+
+def load_run(path: Path) -> tuple[Config, FlowServer, list[Silo]]:
+    """A finished or interrupted run as it stands at its last checkpoint, for sampling."""
+    folder = RunFolder(path)
+    config = folder.config()
+    server, silos, done = _restore(config, folder, Notes())
+    if not done:
+        raise CheckpointError(f"{path} has no sound checkpoint yet; train or resume the run first.")
+    return config, server, silos
+
+
+def _run(config: Config, folder: RunFolder, notes: Notes) -> list[Row]:
+    if folder.finished:
+        rows: list[Row] = folder.read_json("results.json")["rows"]
+        return rows
+    if config.run.threads:
+        torch.set_num_threads(config.run.threads)
+    server, silos, done = _restore(config, folder, notes)
+    seconds = _train(config, folder, server, done, notes)
+    evaluation = evaluate(config, server, silos)
+    folder.save_arrays("samples.npz", evaluation.arrays)
+    folder.write_json("results.json", {"seconds": seconds, "rounds": server.rounds, "rows": evaluation.rows})
+    return evaluation.rows
+
+
+def _restore(config: Config, folder: RunFolder, notes: Notes) -> tuple[FlowServer, list[Silo], int]:
+    silos, encoder = build_silos(config, folder.path)
+    if encoder is not None and not (folder.path / "encoder.json").exists():
+        folder.write_json("encoder.json", json.loads(encoder.to_json()))
+    federation = build_federation(config, silos)
+    run = f"{config.recipe}/{config.problem}/{config.method}/{config.seed}"
+    federation.open(run, config.seed)
+    checkpoint, warnings = folder.load_checkpoint()
+    for warning in warnings:
+        notes.say(warning)
+    if checkpoint is not None:
+        folder.drop_checkpoints_after(checkpoint.round)
+        federation.rewind(checkpoint.round)
+    server = FlowServer(config.settings, federation, source_points(config))
+    if checkpoint is None:
+        return server, silos, 0
+    server.load(checkpoint.state)
+    federation.ledger.load(checkpoint.facts["ledger"])
+    return server, silos, checkpoint.round
+
+
+def _train(config: Config, folder: RunFolder, server: FlowServer, done: int, notes: Notes) -> float:
+    """Trains, logging and saving on the way; an interrupt saves and is raised again. Returns the seconds spent in all."""
+    every = config.run.checkpoint_every or max(1, server.rounds // 20)
+    records = folder.metrics()
+    folder.truncate_metrics(done)
+    earlier = max((r.get("seconds", 0.0) for r in records if r["round"] <= done), default=0.0)
+    started = time.monotonic()
+    with _interrupts() as interrupted, (folder.path / "metrics.jsonl").open("a") as log:
+        for progress in server.run(done):
+            last = progress.round == progress.rounds
+            if progress.round % config.run.log_every == 0 or last or progress.failures:
+                seconds = earlier + time.monotonic() - started
+                log.write(json.dumps(_record(progress, server.federation, seconds)) + "\n")
+                log.flush()
+            notes.progress(progress, server.federation)
+            if progress.round % every == 0 or last or interrupted.is_set():
+                _save(folder, server, progress.round)
+            if interrupted.is_set():
+                notes.say(f"Stopped after round {progress.round}; continue with: anabranch resume {folder.path}")
+                raise KeyboardInterrupt
+    return earlier + time.monotonic() - started
+
+
+def _save(folder: RunFolder, server: FlowServer, number: int) -> None:
+    """Silos first, then the server: a server checkpoint never stands alone. Silos keep what either of the server's two
+    last checkpoints may still need."""
+    known = folder.checkpoints()
+    server.federation.keep(oldest=known[-1] if known else 0)
+    facts = {"ledger": server.federation.ledger.state()}
+    folder.save_checkpoint(Checkpoint(number, server.state(), facts))
+
+
+def _record(progress: Progress, federation: Federation, seconds: float) -> dict[str, object]:
+    return {
+        "round": progress.round,
+        "phase": progress.phase,
+        **{name: float(value) for name, value in progress.metrics.items()},
+        "bytes_down": federation.ledger.bytes("down"),
+        "bytes_up": federation.ledger.bytes("up"),
+        "seconds": round(seconds, 3),
+        **({"failures": progress.failures} if progress.failures else {}),
+    }
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event, so that the round in progress ends well; a second one stops at once."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+
+    def note(number: int, frame: object) -> None:
+        event.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, before)

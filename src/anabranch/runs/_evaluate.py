@@ -1,0 +1,171 @@
+"""How good is a trained run? Rows of tidy records, and what figures are drawn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anabranch import seeds
+from anabranch.data import Shape, shape
+from anabranch.federation import Federation, Silo
+from anabranch.flow import Velocity, integrate
+from anabranch.methods.ffm import FlowServer, Histograms, dual_of, half_of, place
+from anabranch.metrics import (
+    optimal_cost,
+    path_energy,
+    projection_directions,
+    projection_edges,
+    sliced_wasserstein2_from_counts,
+    straightness,
+    total_variation_from_uniform,
+    uniform_total_variation,
+    wasserstein2,
+)
+from anabranch.runs._config import Config
+from anabranch.transport import duality_gap
+
+Row = dict[str, Any]
+REFERENCE_SEED = 20  # evaluation sets are the same for every method and seed
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Tidy rows, and arrays for pictures."""
+
+    rows: list[Row]
+    arrays: dict[str, np.ndarray[Any, Any]]
+
+
+def evaluate(config: Config, server: FlowServer, silos: list[Silo]) -> Evaluation:
+    """Judges a trained flow: against the true target where that has a formula, else against held-out points."""
+    rows = _Rows(config)
+    velocity = server.velocity()
+    if config.data.files or config.data.target.endswith((".npy", ".npz")):
+        arrays = _judge_by_held_out(config, rows, velocity, server.federation, silos)
+    else:
+        arrays = _judge_by_shape(config, rows, velocity, silos)
+    for entry in server.federation.ledger.entries():
+        more: dict[str, Any] = {"silo": entry.silo, "kind": entry.kind, "messages": entry.messages}
+        rows.add(f"bytes_{entry.direction}", entry.bytes, None, **more)
+    return Evaluation(rows.rows, arrays)
+
+
+class _Rows:
+    def __init__(self, config: Config) -> None:
+        self.key = {"problem": config.problem, "method": config.method, "seed": config.seed}
+        self.rows: list[Row] = []
+
+    def add(self, metric: str, value: float, nfe: int | None = None, **more: Any) -> None:
+        self.rows.append({**self.key, "nfe": nfe, "metric": metric, "value": float(value), **more})
+
+
+def _judge_by_shape(
+    config: Config, rows: _Rows, velocity: Velocity, silos: list[Silo]
+) -> dict[str, np.ndarray[Any, Any]]:
+    options, source = config.evaluation, shape(config.flow.source)
+    target = shape(config.data.target)
+    x0 = source.sobol(options.points, seeds.derive(REFERENCE_SEED, "source")).x
+    x1 = target.sobol(options.points, seeds.derive(REFERENCE_SEED, "target")).x
+    floor = target.sobol(options.points, seeds.derive(REFERENCE_SEED, "floor")).x
+    rows.add("w2_floor", wasserstein2(floor, x1))
+    arrays = {"target": x1.numpy(), "source": x0.numpy()}
+    for nfe in options.nfe:
+        generated = integrate(velocity, x0, nfe).x1
+        rows.add("w2", wasserstein2(generated, x1), nfe, solver="euler")
+        arrays[f"generated_{nfe}"] = generated.numpy()
+    if options.dopri5:
+        flow = integrate(velocity, x0, None, "dopri5")
+        rows.add("w2", wasserstein2(flow.x1, x1), flow.evaluations, solver="dopri5")
+    optimum = optimal_cost(x0, x1)
+    rows.add("straightness", straightness(velocity, x0))
+    rows.add("energy", path_energy(velocity, x0, 2 * optimum))
+    arrays["trajectories"] = _trajectories(velocity, x0[:256])
+    _judge_coupling(config, rows, silos, source, optimum)
+    return arrays
+
+
+def _trajectories(velocity: Velocity, x0: Tensor) -> np.ndarray[Any, Any]:
+    """Paths of 100 Euler steps, every fifth point kept: (21, n, d)."""
+    path = integrate(velocity, x0, 100, keep_path=True).path
+    assert path is not None
+    kept: np.ndarray[Any, Any] = path[::5].numpy()
+    return kept
+
+
+def _judge_coupling(config: Config, rows: _Rows, silos: list[Silo], source: Shape, optimum: float) -> None:
+    """Cost and marginals of the pairs themselves. A simulation's privilege: pairs of a real silo stay there."""
+    cost, x0s = 0.0, []
+    total = sum(len(silo) for silo in silos)
+    for silo in silos:
+        half = half_of(silo)
+        for number in range(config.evaluation.batches):
+            silo.round = -1 - number
+            pairs = half.draw(silo, silo.generator("evaluation"))
+            share = half.weight / config.evaluation.batches
+            cost += share * float((pairs.x0 - pairs.x1).square().sum(1).mean() / 2)
+            take = -(-config.evaluation.points * len(silo) // (total * config.evaluation.batches))
+            x0s.append(pairs.x0[:take])
+    rows.add("cost_ratio", cost / optimum)
+    coupled = torch.cat(x0s)
+    coupled = coupled[torch.randperm(len(coupled), generator=seeds.generator(REFERENCE_SEED, "coupled"))]
+    fresh = source.sobol(len(coupled), seeds.derive(REFERENCE_SEED, "fresh")).x
+    independent = source.points(len(coupled), seeds.generator(REFERENCE_SEED, "independent"))
+    rows.add("source_error", wasserstein2(coupled, fresh))
+    rows.add("source_error_floor", wasserstein2(independent, fresh))
+    if config.coupling.name == "semidiscrete" and config.evaluation.certify:
+        _judge_duals(config, rows, silos, source)
+
+
+def _judge_duals(config: Config, rows: _Rows, silos: list[Silo], source: Shape) -> None:
+    """Usage per point and share per silo on noises that fitting has not seen; for bare duals the certified gap too.
+
+    Certifying needs all silos' points in one place, so it is another privilege of simulations.
+    """
+    total = sum(len(silo) for silo in silos)
+    noise = source.points(config.evaluation.certify * total, seeds.generator(REFERENCE_SEED, "certify"))
+    found = [place(silo, noise) for silo in silos]
+    winner = torch.stack([f.value for f in found]).argmin(0)
+    first = np.cumsum([0, *(len(silo) for silo in silos[:-1])])
+    index = torch.cat([int(first[i]) + f.index[winner == i] for i, f in enumerate(found)])
+    rows.add("usage_tv", total_variation_from_uniform(index, total))
+    rows.add("usage_tv_uniform", uniform_total_variation(total, len(noise)))
+    share = torch.bincount(winner, minlength=len(silos)).double() / len(noise)
+    weight = torch.tensor([half_of(silo).weight for silo in silos], dtype=torch.float64)
+    rows.add("share_error", float((share / weight - 1).abs().max()))
+    if config.coupling.group == 1:
+        duals = [dual_of(silo, half_of(silo)) for silo in silos]
+        atoms, masses, g = (torch.cat([getattr(d, name) for d in duals]) for name in ("atoms", "masses", "average"))
+        rows.add("duality_gap", duality_gap(noise, atoms, g, masses).relative)
+
+
+def _judge_by_held_out(
+    config: Config, rows: _Rows, velocity: Velocity, federation: Federation, silos: list[Silo]
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Sliced W2 to the silos' held-out points, from their histograms: no held-out point leaves its silo."""
+    options = config.evaluation
+    half = half_of(silos[0])
+    x0 = half.source.points(options.points, seeds.generator(REFERENCE_SEED, "source"))
+    directions = projection_directions(x0.shape[1], 64, seeds.generator(REFERENCE_SEED, "directions"))
+    arrays = {"source": x0.numpy()}
+    for nfe in options.nfe:
+        generated = integrate(velocity, x0, nfe).x1
+        arrays[f"generated_{nfe}"] = generated.numpy()
+        if all(silo.held_out is not None for silo in silos):
+            rows.add("sliced_w2", _sliced(generated, directions, federation), nfe, solver="euler")
+    rows.add("straightness", straightness(velocity, x0))
+    arrays["trajectories"] = _trajectories(velocity, x0[:256])
+    return arrays
+
+
+def _sliced(generated: Tensor, directions: Tensor, federation: Federation) -> float:
+    edges = projection_edges(generated, directions, 64)
+    replies = federation.everyone(Histograms(directions, edges))
+    mixed = sum(
+        federation.weight[name] * reply.counts.double() / reply.counts.sum(1, keepdim=True)
+        for name, reply in replies.items()
+    )
+    return sliced_wasserstein2_from_counts(generated, directions, edges, torch.as_tensor(mixed))

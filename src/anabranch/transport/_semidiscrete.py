@@ -1,0 +1,127 @@
+"""Semi-discrete optimal transport: a continuous source, finitely many atoms, one dual number an atom.
+
+    max_g  E_{x0 ~ q0} [ min_j c(x0, x_j) − g_j ] + Σ_j ν_j g_j,        c(x0, x1) = ½‖x0 − x1‖²
+
+Its supergradient in g_j is ν_j less the share of noises whose minimum is at j, so noises, looked up a batch at a time,
+are all that fitting needs. The atoms may be spread over many holders: a noise belongs to the holder with the
+smallest minimum, and each holder updates its own duals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anabranch.errors import UsageError
+from anabranch.transport._cost import Nearest, nearest
+
+_ROWS = 256  # noises scored at once on a CPU: their scores stay in the cache between the product and the argmin
+
+
+def bisect(points: Tensor, smallest: int) -> list[Tensor]:
+    """Groups of neighbouring points by repeated halving along the widest axis: labels (n,), coarse to fine.
+
+    The first level holds one group, each next twice as many, until a further halving would leave fewer than
+    `smallest` points in a group. Groups of one level differ in size by at most one.
+    """
+    count = len(points)
+    levels = [torch.zeros(count, dtype=torch.long)]
+    groups = [torch.arange(count)]
+    while count // (2 * len(groups)) >= smallest:
+        halves: list[Tensor] = []
+        for group in groups:
+            x = points[group]
+            axis = int((x.amax(0) - x.amin(0)).argmax())
+            order = group[x[:, axis].argsort(stable=True)]
+            halves += [order[: len(order) // 2], order[len(order) // 2 :]]
+        groups = halves
+        label = torch.empty(count, dtype=torch.long)
+        for number, group in enumerate(groups):
+            label[group] = number
+        levels.append(label)
+    return levels
+
+
+@dataclass
+class SemiDual:
+    """One holder's part of the dual: atoms x (n, d), their masses ν (n,), duals g (n,) and their running average.
+
+    Plain ascent moves every g_j by its own residual and takes for ever to lift a whole region. Here the residual of
+    every group of a hierarchy moves the group as one, with a weight that falls with the fourth root of its size: coarse
+    errors vanish in a few rounds, fine ones as fast as the sampling noise of the wins allows. It is the same ascent in
+    other coordinates; the optimum is untouched.
+    """
+
+    atoms: Tensor
+    masses: Tensor
+    duals: Tensor
+    average: Tensor
+    averaged: int = 0
+
+    def __post_init__(self) -> None:
+        self._levels = bisect(self.atoms, smallest=4)
+
+    @staticmethod
+    def start(atoms: Tensor, masses: Tensor) -> SemiDual:
+        """Duals of zero on these atoms."""
+        if masses.shape != (len(atoms),) or not bool((masses > 0).all()):
+            raise UsageError(f"{len(atoms)} atoms need as many positive masses; {tuple(masses.shape)} were given.")
+        zeros = torch.zeros(len(atoms), dtype=torch.float64)
+        return SemiDual(atoms, masses.double(), zeros, zeros.clone())
+
+    def lookup(self, noise: Tensor, average: bool = False) -> Nearest:
+        """For each noise (m, d): min_j c(x0, x_j) − g_j, and the j that reaches it."""
+        return lookup(noise, self.atoms, self.average if average else self.duals)
+
+    def ascend(self, wins: Tensor, count: int, step: float, average: bool) -> None:
+        """One step on the residual ν_j − wins_j / count, on every level; with `average`, g enters the average.
+
+        A `step` of 1 moves g by the mass that is missing, in units of cost.
+        """
+        residual = self.masses - wins.double() / count
+        move = residual.clone()
+        for label in self._levels:
+            groups = int(label.max()) + 1
+            missing = torch.zeros(groups, dtype=torch.float64).index_add_(0, label, residual)
+            move += (missing * (groups / len(label)) ** 0.25)[label]
+        self.duals = self.duals + step * move
+        if average:
+            self.averaged += 1
+            self.average = self.average + (self.duals - self.average) / self.averaged
+
+    def fit(self, draw: Callable[[int], Tensor], rounds: int, count: int, first: float, last: float) -> None:
+        """Fits alone, for one holder of all atoms: `rounds` lookups of `count` noises from `draw`.
+
+        Steps fall geometrically from `first` to `last`, in units of the spread of the first answers; the second half of
+        the rounds is averaged.
+        """
+        scale = 0.0
+        for number in range(rounds):
+            found = self.lookup(draw(count))
+            scale = scale or float(found.value.std())
+            step = scale * first * (last / first) ** (number / max(1, rounds - 1))
+            wins = torch.bincount(found.index, minlength=len(self.atoms))
+            self.ascend(wins, count, step, average=number >= rounds // 2)
+
+
+def lookup(noise: Tensor, atoms: Tensor, duals: Tensor) -> Nearest:
+    """min_j ½‖x0 − x_j‖² − g_j and its argmin for each noise: one matrix product, linear in the number of atoms.
+
+    The index comes from float32 scores (bfloat16 would be too coarse); the value is computed afresh at that index.
+    """
+    if noise.is_cuda:
+        found = nearest(noise, atoms, duals.to(noise.dtype))
+        return Nearest(found.value, found.index)
+    middle = atoms.mean(0)
+    x, y = (atoms - middle).float(), (noise - middle).float()
+    offset = (0.5 * x.double().square().sum(1) - duals).float()
+    columns = torch.cat([x, offset[:, None]], dim=1).T.contiguous()
+    rows = torch.cat([-y, torch.ones(len(y), 1)], dim=1)
+    # torch's product obeys torch's threads; numpy's argmin is vectorised along rows, several times faster than torch's.
+    index = torch.from_numpy(np.concatenate([(part @ columns).numpy().argmin(1) for part in torch.split(rows, _ROWS)]))
+    value = 0.5 * (noise - atoms[index]).double().square().sum(1) - duals[index]
+    return Nearest(value.to(noise.dtype), index)
