@@ -1,1 +1,21 @@
+"""How is a paper's table made? One TOML file an experiment; the figures it must reach are part of it."""
 
+from anabranch.recipes._checks import Check, run_checks
+from anabranch.recipes._recipe import SCALES, Recipe, check_seed, recipe, recipes
+from anabranch.recipes._reproduce import Cell, Outcome, cells_of, reproduce
+from anabranch.recipes._theory import theory
+
+__all__ = [
+    "SCALES",
+    "Cell",
+    "Check",
+    "Outcome",
+    "Recipe",
+    "cells_of",
+    "check_seed",
+    "recipe",
+    "recipes",
+    "reproduce",
+    "run_checks",
+    "theory",
+]

@@ -5,6 +5,7 @@ from anabranch.runs._config import SECTIONS, Config, from_dict, from_toml, merge
 from anabranch.runs._drive import Notes, load_run, resume, train
 from anabranch.runs._evaluate import Evaluation, Row, evaluate
 from anabranch.runs._folder import Checkpoint, RunFolder, environment
+from anabranch.runs._sample import draw_samples, save_samples
 
 __all__ = [
     "SECTIONS",
@@ -16,6 +17,7 @@ __all__ = [
     "RunFolder",
     "build_federation",
     "build_silos",
+    "draw_samples",
     "environment",
     "evaluate",
     "from_dict",
@@ -24,6 +26,7 @@ __all__ = [
     "merged",
     "override",
     "resume",
+    "save_samples",
     "source_points",
     "train",
 ]

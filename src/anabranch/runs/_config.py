@@ -65,7 +65,8 @@ class PrivacySettings:
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """How the trained flow is judged: Euler steps in `nfe`, dopri5, `points` of model and target, coupling `batches`."""
+    """How the flow is judged: Euler with each of `nfe` steps, dopri5, `points` of model and target; the coupling on
+    `batches`, semi-discrete duals on `certify` fresh noises a point."""
 
     nfe: tuple[int, ...] = (1, 2, 3, 4, 5, 8, 10, 20, 50, 100)
     dopri5: bool = True

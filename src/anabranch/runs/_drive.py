@@ -67,7 +67,9 @@ def _run(config: Config, folder: RunFolder, notes: Notes) -> list[Row]:
         torch.set_num_threads(config.run.threads)
     server, silos, done = _restore(config, folder, notes)
     seconds = _train(config, folder, server, done, notes)
+    notes.say("Evaluating.")
     evaluation = evaluate(config, server, silos)
+    evaluation.rows.extend(_times(config, folder))
     folder.save_arrays("samples.npz", evaluation.arrays)
     folder.write_json("results.json", {"seconds": seconds, "rounds": server.rounds, "rows": evaluation.rows})
     return evaluation.rows
@@ -95,7 +97,7 @@ def _restore(config: Config, folder: RunFolder, notes: Notes) -> tuple[FlowServe
 
 
 def _train(config: Config, folder: RunFolder, server: FlowServer, done: int, notes: Notes) -> float:
-    """Trains, logging and saving on the way; an interrupt saves and is raised again. Returns the seconds spent in all."""
+    """Trains, logging and saving on the way; an interrupt saves and is raised again. Gives the seconds spent in all."""
     every = config.run.checkpoint_every or max(1, server.rounds // 20)
     records = folder.metrics()
     folder.truncate_metrics(done)
@@ -115,6 +117,20 @@ def _train(config: Config, folder: RunFolder, server: FlowServer, done: int, not
                 notes.say(f"Stopped after round {progress.round}; continue with: anabranch resume {folder.path}")
                 raise KeyboardInterrupt
     return earlier + time.monotonic() - started
+
+
+def _times(config: Config, folder: RunFolder) -> list[Row]:
+    """Seconds that each phase took, as `fit_seconds` for duals and `PHASE_seconds` for the others."""
+    ends: dict[str, float] = {}
+    for record in folder.metrics():
+        ends[record["phase"]] = record["seconds"]
+    key = {"problem": config.problem, "method": config.method, "seed": config.seed, "nfe": None}
+    rows, before = [], 0.0
+    for phase, end in ends.items():
+        name = "fit" if phase == "duals" else phase
+        rows.append({**key, "metric": f"{name}_seconds", "value": end - before})
+        before = end
+    return rows
 
 
 def _save(folder: RunFolder, server: FlowServer, number: int) -> None:

@@ -69,9 +69,8 @@ class RunFolder:
             if self.config() != config:
                 old = self.config()
                 raise RunFolderError(
-                    f"{self.path} holds another run ({old.recipe}, {old.problem}, {old.method}, seed {old.seed}, or
-                    other" " settings); choose another folder with --out, or continue that run with 'anabranch
-                    resume'."
+                    f"{self.path} holds another run ({old.recipe}, {old.problem}, {old.method}, seed {old.seed}, or"
+                    " other settings); choose another folder with --out, or continue that run with 'anabranch resume'."
                 )
             return
         self.write_json("environment.json", environment())

@@ -7,6 +7,7 @@ first, until every atom has its mass. Short moves between neighbours are nearly 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +20,18 @@ from anabranch.errors import DataError, UsageError
 from anabranch.transport._cost import CHUNK_NUMBERS, flat_points, half_squared_cost
 
 CANDIDATES = 5  # atoms offered to each noise at first: its own and the cheapest neighbours
-LEVELS = (0.05, 0.1, 0.2, 0.5, 1.0)  # shares of these offers, cheapest first, open to the first flows
+LEVELS = (
+    0.003,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+)  # shares of these offers, cheapest first, open to the first flows
 ATTEMPTS, GROWTH = 20, 1.5  # at offering longer moves, each time more of them: dearer, but sooner done
+HOPELESS = 0.75  # share of the mass that neighbours cannot take beyond which long moves are not tried
 TREE_DIMENSIONS = 8  # beyond, a k-d tree is slower than the whole matrix
 
 Integers = NDArray[np.int64]
@@ -54,7 +65,7 @@ class _Problem:
         """The `count` atoms of least score among `columns` for each noise of `rows`, (rows, count)."""
         noise, atoms, duals = self.noise[rows], self.atoms[columns], self.duals[columns]
         if noise.shape[1] > TREE_DIMENSIONS:
-            parts = noise.split(max(1, CHUNK_NUMBERS // len(columns)))
+            parts = torch.split(noise, max(1, CHUNK_NUMBERS // len(columns)))
             found = [(half_squared_cost(part, atoms) - duals.to(part)).topk(count, largest=False)[1] for part in parts]
             return np.asarray(columns[torch.cat(found).cpu().numpy()])
         from scipy.spatial import cKDTree
@@ -96,8 +107,8 @@ def duality_gap(noise: Tensor, atoms: Tensor, duals: Tensor, masses: Tensor | No
     slack of the plan built here bounds how far g is from the optimum *of this sample*. The bound is tight for
     good duals and loose, but true, for poor ones. Noises are split where masses ask for it.
 
-    >>> duality_gap(torch.tensor([[0.0], [4.0]]), torch.tensor([[1.0], [3.0]]), torch.tensor([2.5, 0.0]))
-    DualityGap(dual=0.25, primal=0.5, gap=0.25, relative=0.5, total_variation=0.5)
+    >>> duality_gap(torch.tensor([[0.0], [4.0]]), torch.tensor([[1.0], [3.0]]), torch.tensor([5.0, 0.0]))
+    DualityGap(dual=0.0, primal=0.5, gap=0.5, relative=1.0, total_variation=0.5)
     """
     problem = _problem(noise, atoms, duals, masses)
     target, size, sample = problem.masses, len(problem.atoms), len(problem.noise)
@@ -107,7 +118,7 @@ def duality_gap(noise: Tensor, atoms: Tensor, duals: Tensor, masses: Tensor | No
     floor, first = score.min(1), score.argmin(1)
     # Flows are of whole units. A noise is one unit if all masses allow it, else many; `_settle` does the rest.
     whole = np.allclose(target * sample, np.round(target * sample), rtol=0, atol=1e-6)
-    units = 1 if whole else max(1, min(4096, 2**30 // sample))
+    units = 1 if whole else max(1, 2**30 // sample)
     amount = np.zeros(atom.shape, dtype=np.int32)
     amount[np.arange(sample), first] = units
     plan = _Plan(rows, atom.ravel(), (score - floor[:, None]).ravel(), amount.ravel())
@@ -140,13 +151,15 @@ def _problem(noise: Tensor, atoms: Tensor, duals: Tensor, masses: Tensor | None)
 
 def _balance(problem: _Problem, plan: _Plan, floor: Floats, capacity: Integers) -> _Plan:
     """The plan with its atoms filled to their capacities: by neighbours first, then by ever longer moves."""
-    for threshold in np.quantile(plan.slack, 1 - (1 - np.array(LEVELS)) * np.mean(plan.amount == 0)):
+    others = 1 - len(floor) / len(plan.noise)  # share of the offers that are not a noise's own atom
+    for threshold in np.quantile(plan.slack, 1 - others * (1 - np.array(LEVELS))):
         plan = _push(plan, (plan.slack <= threshold) | (plan.amount > 0), capacity)
     for attempt in range(ATTEMPTS):
-        missing = int((capacity - np.bincount(plan.atom, plan.amount, len(capacity))).clip(0).sum())
-        if not missing:
+        missing = (capacity - np.bincount(plan.atom, plan.amount, len(capacity))).clip(0).sum()
+        missing *= len(floor) / plan.amount.sum()  # in noises, as offers are
+        if missing == 0 or missing > HOPELESS * len(floor):
             break
-        plan = plan.joined(_exits(problem, plan, floor, capacity, int(2 * GROWTH**attempt * missing)))
+        plan = plan.joined(_exits(problem, plan, floor, capacity, math.ceil(2 * GROWTH**attempt * missing)))
         plan = _push(plan, np.ones(len(plan.noise), dtype=bool), capacity)
     return plan
 
@@ -177,10 +190,8 @@ def _network(plan: _Plan, capacity: Integers) -> Any:
     source = noise.max() + 1
     start = np.concatenate([noise, plan.atom[lies], np.full(len(over), source), under])
     end = np.concatenate([plan.atom, noise[lies], over, np.full(len(under), source + 1)])
-    whole = plan.amount.sum() // (source - len(capacity))  # units a noise
-    width = np.concatenate([np.full(len(noise), whole), plan.amount[lies], surplus[over], -surplus[under]]).astype(
-        np.int32
-    )
+    whole = np.full(len(noise), plan.amount.sum() // (source - len(capacity)))  # the units of one noise
+    width = np.concatenate([whole, plan.amount[lies], surplus[over], -surplus[under]]).astype(np.int32)
     return csr_array((width, (start, end)), shape=(source + 2, source + 2))
 
 

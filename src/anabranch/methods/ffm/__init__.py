@@ -21,6 +21,7 @@ from anabranch.methods.ffm._messages import (
     Settle,
     SharePotential,
 )
+from anabranch.methods.ffm._presets import PRESETS, TrainedFlow, preset, train_flow
 from anabranch.methods.ffm._semidiscrete import dual_of, place
 from anabranch.methods.ffm._server import FlowServer, Phase, Progress
 from anabranch.methods.ffm._settings import (
@@ -34,6 +35,7 @@ from anabranch.methods.ffm._settings import (
 
 __all__ = [
     "COUPLINGS",
+    "PRESETS",
     "Award",
     "Awarded",
     "CouplingSettings",
@@ -57,7 +59,10 @@ __all__ = [
     "SemiDiscreteSettings",
     "Settle",
     "SharePotential",
+    "TrainedFlow",
     "dual_of",
     "half_of",
     "place",
+    "preset",
+    "train_flow",
 ]

@@ -1,0 +1,137 @@
+"""What people see: progress bars, tables, sentences."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from anabranch.errors import AnabranchError, UsageError
+from anabranch.federation import Federation
+from anabranch.methods.ffm import Progress as Round
+from anabranch.recipes import Cell, Check
+from anabranch.runs import Notes, RunFolder
+
+console = Console(stderr=True)  # progress and sentences; standard output belongs to results
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def sentences(command: Command) -> Command:
+    """Turns errors into a sentence and an exit code: 2 for wrong usage, 1 for failure, 130 for Ctrl-C."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **options: Any) -> Any:
+        try:
+            return command(*args, **options)
+        except UsageError as error:
+            console.print(f"[red]{escape(str(error))}[/red]", highlight=False)
+            raise typer.Exit(2) from error
+        except AnabranchError as error:
+            console.print(f"[red]{escape(str(error))}[/red]", highlight=False)
+            raise typer.Exit(1) from error
+        except KeyboardInterrupt as error:
+            raise typer.Exit(130) from error
+
+    return wrapped  # type: ignore[return-value]
+
+
+@contextmanager
+def training_notes(title: str) -> Iterator[Notes]:
+    """A progress bar for one run: round, phase, loss, silos answering, bytes, time left."""
+    bar = Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[facts]}"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=False,
+    )
+    shown = 0.0
+
+    def show(progress: Round, federation: Federation) -> None:
+        nonlocal shown
+        for name, why in progress.failures.items():
+            bar.console.print(f"[yellow]round {progress.round}: {escape(name)} was left out. {escape(why)}[/yellow]")
+        now = time.monotonic()
+        if now - shown < 0.1 and progress.round < progress.rounds:
+            return
+        shown = now
+        bar.update(task, total=progress.rounds, completed=progress.round, facts=_facts(progress, federation))
+
+    with bar:
+        task = bar.add_task(title, total=None, facts="")
+        yield Notes(show, lambda sentence: bar.console.print(escape(sentence), highlight=False))
+
+
+def _facts(progress: Round, federation: Federation) -> str:
+    parts = [f"{progress.phase} {progress.round}/{progress.rounds}"]
+    for name in ("loss", "dual", "semidual"):
+        if name in progress.metrics:
+            parts.append(f"{name} {float(progress.metrics[name]):.4f}")
+    if "answered" in progress.metrics:
+        parts.append(f"{float(progress.metrics['answered']):.0f}/{len(federation.names)} silos")
+    parts.append(f"{federation.ledger.bytes() / 1e6:.1f} MB")
+    return " · ".join(parts)
+
+
+@contextmanager
+def cell_watch(title: str) -> Iterator[Callable[[Sequence[Cell], Sequence[Cell]], None]]:
+    """A progress bar for many runs: rounds of all cells together, and which are running."""
+    columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[facts]}"), TimeRemainingColumn())
+    bar = Progress(TextColumn("[bold]{task.description}"), *columns, console=console)
+    finished: set[str] = set()
+
+    def watch(cells: Sequence[Cell], running: Sequence[Cell]) -> None:
+        for cell in cells:
+            if cell.name not in finished and RunFolder(cell.path).finished:
+                finished.add(cell.name)
+        partial = sum(_share(cell) for cell in running if cell.name not in finished)
+        now = ", ".join(f"{cell.config.method} on {cell.config.problem}" for cell in running)
+        facts = f"{len(finished)}/{len(cells)} cells" + (f" · {now}" if now else "")
+        bar.update(task, total=len(cells), completed=len(finished) + partial, facts=facts)
+
+    with bar:
+        task = bar.add_task(title, total=None, facts="")
+        yield watch
+
+
+def _share(cell: Cell) -> float:
+    settings = cell.config.settings
+    total = settings.flow.rounds
+    if settings.coupling.name in ("potential", "entropic", "balanced"):
+        total += settings.potential.before
+    if settings.coupling.name == "semidiscrete":
+        total += settings.semidiscrete.rounds
+    return min(1.0, cell.round() / total)
+
+
+def print_table(lines: Sequence[Sequence[str]], title: str) -> None:
+    """A table on standard output; its first line is the header."""
+    table = Table(title=title, title_justify="left")
+    for number, name in enumerate(lines[0]):
+        table.add_column(name, justify="left" if number < 2 else "right", overflow="fold")
+    for line in lines[1:]:
+        table.add_row(*(escape(cell) for cell in line))
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def print_checks(checks: Sequence[Check]) -> None:
+    """The checks, one a line."""
+    table = Table(title="Checks", title_justify="left")
+    for name in ("figure", "value", "limit", ""):
+        table.add_column(name, justify="right" if name in ("value", "limit") else "left")
+    for check in checks:
+        value = "missing" if check.value is None else f"{check.value:.4g}"
+        verdict = "ok" if check.ok else "FAILS"
+        table.add_row(check.name, value, f"{check.limit:.4g}", verdict, style=None if check.ok else "red")
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 140).print(table)

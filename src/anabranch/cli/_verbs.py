@@ -1,0 +1,220 @@
+"""The verbs: thin, no logic of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from anabranch.cli._show import cell_watch, console, print_checks, print_table, sentences, training_notes
+from anabranch.errors import UsageError
+
+app = typer.Typer(
+    name="anabranch",
+    help="Generative flows and optimal transport on data that stays in its silos.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode="rich",
+)
+
+Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to; made when missing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line, instead of tables.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Run this seed only.")]
+Change = Annotated[
+    list[str] | None, typer.Option("--set", help="Change a setting, as in --set rounds=20 or --set data.points=500.")
+]
+
+
+@app.command()
+@sentences
+def demo(out: Out = None) -> None:
+    """Train three ways on two silos, and compare them in a report. Takes a minute or two.
+
+    A first look: one target, two silos that hold half of it each, and a flow trained with independent pairs
+    (vanilla), with local optimal transport (lot), and with exact global optimal transport (sd).
+    """
+    from anabranch.recipes import recipe
+    from anabranch.report import summary_table, write_report
+    from anabranch.runs import train
+
+    folder = out or Path("runs/demo")
+    runs, rows = [], []
+    for method in ("vanilla", "lot", "sd"):
+        config = recipe("ffm-2d").config("8gaussians-moons", method, "small", 0, DEMO)
+        with training_notes(f"{method:8s}") as notes:
+            rows += train(config, folder / method, notes)
+        runs.append(folder / method)
+    print_table(summary_table(rows), "Two moons in two silos: distance to the target (W2) after 1, 3, 10, 100 steps")
+    page = write_report(runs, folder / "report.html")
+    typer.echo(f"Report: {page}")
+
+
+DEMO = (
+    "rounds=2000",
+    "points=2000",
+    "semidiscrete.rounds=1000",
+    "semidiscrete.noises=262144",
+    "evaluation.points=1024",
+)
+
+
+@app.command()
+@sentences
+def train(
+    recipe_name: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name, or your own .toml file.")],
+    problem: Annotated[str | None, typer.Option(help="A problem of the recipe; the first by default.")] = None,
+    method: Annotated[str | None, typer.Option(help="A method of the recipe; the first by default.")] = None,
+    scale: Annotated[str, typer.Option(help="smoke, small or paper.")] = "small",
+    seed: Annotated[int, typer.Option(help="Seed of everything but the data.")] = 0,
+    out: Out = None,
+    change: Change = None,
+) -> None:
+    """Train one run: a cell of a recipe, or your own data described in a TOML file.
+
+    Stopping it, even with kill -9, loses at most the work since the last checkpoint; 'anabranch resume' continues.
+    """
+    from anabranch.recipes import check_seed, recipe
+    from anabranch.report import summary_table, write_report
+    from anabranch.runs import from_dict, from_toml, override
+    from anabranch.runs import train as run
+
+    check_seed(seed)
+    if recipe_name.endswith(".toml"):
+        values = from_toml(Path(recipe_name)).to_dict()
+        config = from_dict(override({**values, "seed": seed or values["seed"]}, change or []))
+        label = f"{config.problem}-{config.method}-seed-{config.seed}"
+    else:
+        found = recipe(recipe_name)
+        config = found.config(problem or found.problems[0], method or found.methods[0], scale, seed, change or [])
+        label = f"{config.recipe}-{config.problem}-{config.method}-seed-{config.seed}"
+    folder = out or Path("runs") / label
+    with training_notes(config.method) as notes:
+        rows = run(config, folder, notes)
+    print_table(summary_table(rows), f"{config.problem}, {config.method}")
+    typer.echo(f"Report: {write_report([folder], folder / 'report.html')}")
+
+
+@app.command()
+@sentences
+def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]) -> None:
+    """Continue an interrupted run, to the same parameters as an uninterrupted one."""
+    from anabranch.report import summary_table, write_report
+    from anabranch.runs import RunFolder
+    from anabranch.runs import resume as go_on
+
+    if RunFolder(run).finished:
+        typer.echo(f"{run} is finished; nothing to resume.")
+    with training_notes("resume") as notes:
+        rows = go_on(run, notes)
+    print_table(summary_table(rows), str(run))
+    typer.echo(f"Report: {write_report([run], run / 'report.html')}")
+
+
+@app.command()
+@sentences
+def sample(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder with a checkpoint.")],
+    count: Annotated[int, typer.Option("--n", help="How many samples.")] = 1000,
+    nfe: Annotated[int, typer.Option("--nfe", help="Function evaluations of the solver.")] = 10,
+    solver: Annotated[
+        str, typer.Option(help="euler, midpoint, heun, rk4 or dopri5 (which chooses its own steps).")
+    ] = "euler",
+    seed: Annotated[int, typer.Option(help="Seed of the source points.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where to write: .npy, .csv (decoded, for tables) or .png.")] = Path(
+        "samples.npy"
+    ),
+) -> None:
+    """Draw samples from a trained flow."""
+    from anabranch.runs import draw_samples, save_samples
+
+    if count < 1:
+        raise UsageError(f"{count} samples were asked for; ask for at least one.")
+    flow = draw_samples(run, count, None if solver == "dopri5" else nfe, solver, seed)
+    save_samples(run, flow.x1, out)
+    typer.echo(f"{count} samples with {flow.evaluations} function evaluations: {out}")
+
+
+@app.command()
+@sentences
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="One or more run folders.")],
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Evaluate and compare runs in one self-contained HTML page."""
+    from anabranch.report import summary_table, write_report
+    from anabranch.runs import RunFolder
+
+    rows = [row for run in runs if RunFolder(run).finished for row in RunFolder(run).read_json("results.json")["rows"]]
+    page = write_report(runs, out)
+    if rows:
+        print_table(summary_table(rows), "Comparison")
+    typer.echo(f"Report: {page}")
+
+
+@app.command()
+@sentences
+def reproduce(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A recipe.")] = None,
+    scale: Annotated[
+        str, typer.Option(help="smoke (seconds), small (minutes) or paper (the paper's own settings).")
+    ] = "smoke",
+    seed: Seed = None,
+    methods: Annotated[str, typer.Option(help="Only these methods, separated by commas.")] = "",
+    problems: Annotated[str, typer.Option(help="Only these problems, separated by commas.")] = "",
+    out: Out = None,
+    jobs: Annotated[int, typer.Option(help="Runs at a time; 0 means one a core.")] = 0,
+    as_json: Json = False,
+    list_recipes: Annotated[bool, typer.Option("--list", help="List the recipes and end.")] = False,
+) -> None:
+    """Make a paper's table or figure again, and check it. Exit code 1 when a check fails.
+
+    Every cell (problem, method, seed) is a run folder: finished ones are skipped, so that a second call only fills
+    the gaps.
+    """
+    from anabranch.recipes import cells_of, check_seed, recipe, recipes
+    from anabranch.recipes import reproduce as go
+    from anabranch.report import summary_table, write_report
+
+    if list_recipes:
+        for found in recipes().values():
+            typer.echo(f"{found.name}\n  {found.title} ({found.paper})\n  problems: {', '.join(found.problems)}")
+            typer.echo(f"  methods: {', '.join(found.methods)}\n  scales: {', '.join(found.values['scales'])}")
+        return
+    if name is None:
+        raise UsageError(f"Name a recipe: {', '.join(recipes())}; 'anabranch reproduce --list' says more.")
+    check_seed(seed)
+    found, folder = recipe(name), out or Path("runs") / f"{name}-{scale}"
+    cells = cells_of(found, scale, folder, seed, _names(methods), _names(problems))
+    with cell_watch(f"{name}, {scale}") as watch:
+        outcome = go(found, scale, cells, jobs or os.cpu_count() or 1, watch)
+    for cell, why in outcome.failures.items():
+        console.print(f"[red]{escape(cell)} failed. {escape(why)}[/red]", highlight=False)
+    records = [check.record() for check in outcome.checks]
+    if outcome.runs:
+        page = write_report(outcome.runs, folder / "report.html", checks=records)
+        console.print(f"Report: {page}", highlight=False)
+    if as_json:
+        typer.echo(json.dumps({"rows": outcome.rows, "checks": records}))
+    else:
+        print_table(summary_table(outcome.rows), found.title)
+        print_checks(outcome.checks)
+    if not outcome.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+@sentences
+def bench(as_json: Json = False) -> None:
+    """Measure training steps and couplings against torchcfm's classes in the same run (extra 'bench')."""
+    from anabranch.cli._bench import run_benchmarks
+
+    run_benchmarks(as_json)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,0 +1,60 @@
+"""Samples from a trained run, and the forms they can be written in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anabranch import seeds
+from anabranch.data import Encoder, Table
+from anabranch.errors import RunFolderError, UsageError
+from anabranch.flow import Flow, integrate
+from anabranch.methods.ffm import half_of
+from anabranch.runs._drive import load_run
+
+FORMS = (".npy", ".csv", ".png")
+
+
+def draw_samples(run: Path, count: int, nfe: int | None, solver: str = "euler", seed: int = 0) -> Flow:
+    """`count` samples of the run's averaged model."""
+    _, server, silos = load_run(run)
+    x0 = half_of(silos[0]).source.points(count, seeds.generator(seed, "sample"))
+    with torch.no_grad():
+        return integrate(server.velocity(), x0, nfe, solver)
+
+
+def save_samples(run: Path, x: Tensor, out: Path) -> None:
+    """Writes samples as .npy, as .csv (in the table's own columns and units, where the run has an encoder) or as .png."""
+    if out.suffix not in FORMS:
+        raise UsageError(f"Samples cannot be written as '{out.suffix}'; choose one of {', '.join(FORMS)}.")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.suffix == ".npy":
+            np.save(out, x.numpy(), allow_pickle=False)
+        elif out.suffix == ".csv":
+            _table(run, x).write(out)
+        else:
+            _picture(x, out)
+    except OSError as error:
+        raise RunFolderError(f"{out} could not be written ({error.strerror}).") from error
+
+
+def _table(run: Path, x: Tensor) -> Table:
+    encoder = run / "encoder.json"
+    if encoder.exists():
+        return Encoder.from_json(encoder.read_text()).decode(x)
+    return Table({f"x{i + 1}": [f"{value:.6g}" for value in column] for i, column in enumerate(x.T.tolist())})
+
+
+def _picture(x: Tensor, out: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 5), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    axes.scatter(x[:, 0], x[:, 1] if x.shape[1] > 1 else torch.zeros(len(x)), s=4, alpha=0.5, linewidths=0)
+    axes.set_aspect("equal")
+    axes.set_title(f"{len(x)} samples" + (" (first two coordinates)" if x.shape[1] > 2 else ""))
+    figure.savefig(out)
