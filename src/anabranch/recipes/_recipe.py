@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from anabranch.errors import UsageError, unknown
+from anabranch.methods.ffm import PRESETS
 from anabranch.runs import Config, from_dict, merged, override
 
 SCALES = ("smoke", "small", "paper")
@@ -49,7 +50,9 @@ class Recipe:
             raise unknown("method", method, self.methods)
         settings = {k: v for k, v in self.scale(scale).items() if isinstance(v, dict)}
         # A scale has the last word on how long things take, a method on everything else.
-        layers = merged(self.values["base"], self.values["problems"][problem], self.values["methods"][method], settings)
+        chosen = dict(self.values["methods"][method])
+        start = PRESETS[chosen.pop("preset")] if "preset" in chosen else {}
+        layers = merged(self.values["base"], start, self.values["problems"][problem], chosen, settings)
         names = {"recipe": self.name, "scale": scale, "problem": problem, "method": method, "seed": seed}
         return from_dict(override({**layers, **names}, changes))
 

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from anabranch.errors import UsageError, unknown
-from anabranch.methods.ffm import CouplingSettings, FlowMatching, FlowSettings, PotentialSettings, SemiDiscreteSettings
+from anabranch.methods.ffm import (
+    PRESETS,
+    CouplingSettings,
+    FlowMatching,
+    FlowSettings,
+    PotentialSettings,
+    SemiDiscreteSettings,
+)
 
 
 @dataclass(frozen=True)
@@ -147,7 +154,7 @@ def from_dict(values: Mapping[str, Any]) -> Config:
 
 
 def from_toml(path: Path) -> Config:
-    """A config from one's own TOML file. Data files are looked for beside it."""
+    """A config from one's own TOML file: `method = "sd"` or another preset, then sections. Files lie beside it."""
     try:
         values = tomllib.loads(path.read_text())
     except OSError as error:
@@ -159,7 +166,10 @@ def from_toml(path: Path) -> Config:
         data["files"] = [str((path.parent / name).resolve()) for name in data["files"]]
     if isinstance(data, dict) and str(data.get("target", "")).endswith((".npy", ".npz")):
         data["target"] = str((path.parent / data["target"]).resolve())
-    return from_dict({"problem": path.stem, **values})
+    method = values.get("method", "own")
+    if "method" in values and method not in PRESETS:
+        raise unknown("method", str(method), PRESETS)
+    return from_dict({"problem": path.stem, **merged(PRESETS.get(method, {}), values)})
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def draw_samples(run: Path, count: int, nfe: int | None, solver: str = "euler", 
 
 
 def save_samples(run: Path, x: Tensor, out: Path) -> None:
-    """Writes samples as .npy, as .csv (in the table's own columns and units, where the run has an encoder) or as .png."""
+    """Writes samples as .npy, .png, or .csv: in the table's own columns and units, where the run has an encoder."""
     if out.suffix not in FORMS:
         raise UsageError(f"Samples cannot be written as '{out.suffix}'; choose one of {', '.join(FORMS)}.")
     try:
