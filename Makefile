@@ -3,25 +3,41 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test lint docs bench drill clean
+.PHONY: help setup demo test lint docs bench drill clean
 
-setup: $(VENV)/.ready
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(VENV)/.ready  ## create the environment (quick when nothing changed)
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,learn]"
 	touch $@
 
-demo: setup  ## train on two silos, end with a table and a report
-	$(BIN)/anabranch demo
+$(VENV)/.bench: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[bench]"
+	touch $@
 
-lint: setup
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/mypy
+demo: setup  ## train on two silos; ends with a table and a report
+	$(BIN)/anabranch demo
 
 test: lint  ## lint, types, layers, unit tests, doctests
 	$(BIN)/python -m pytest -n 2
 
-clean:
+lint: setup  ## format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+docs: setup  ## check that every example in the documentation runs
+	$(BIN)/python -m pytest README.md docs src -n 2
+
+bench: $(VENV)/.bench  ## speed against torchcfm in the same run, as ratios
+	$(BIN)/anabranch bench
+
+drill: setup  ## long robustness runs: twenty random kill -9, each ended by resume
+	$(BIN)/python benchmarks/drill.py
+
+clean:  ## remove the environment and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

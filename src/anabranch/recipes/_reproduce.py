@@ -82,7 +82,7 @@ def reproduce(recipe: Recipe, scale: str, cells: Sequence[Cell], jobs: int, watc
     if "theory" in recipe.values:
         options = recipe.values["theory"]
         for config in {cell.config.problem: cell.config for cell in cells}.values():
-            rows += theory(config, options["points"], options["overlaps"])
+            rows += theory(config, options["points"][scale], options["overlaps"])
     checks = run_checks(recipe.values.get("checks", []), rows, scale)
     return Outcome(rows, checks, [cell.path for cell in done], failures)
 

@@ -162,7 +162,7 @@ def _judge_by_held_out(
 
 
 def _sliced(generated: Tensor, directions: Tensor, federation: Federation) -> float:
-    edges = projection_edges(generated, directions, 64)
+    edges = projection_edges(generated, directions, min(64, len(generated)))
     replies = federation.everyone(Histograms(directions, edges))
     mixed = sum(
         federation.weight[name] * reply.counts.double() / reply.counts.sum(1, keepdim=True)

@@ -1,0 +1,332 @@
+"""Line and dot charts: W2 against steps, training, the coupling, the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anabranch.report._read import Comparison, Run
+from anabranch.report._statistics import Statistics
+from anabranch.report._style import EXCHANGES, FAINT, SOFT, EndLabel, Look, label_ends, plain
+from anabranch.report._table import number, short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Looks = dict[str, Look]
+CURVES = {
+    "loss": "flow-matching loss",
+    "value": "dual value of the coupling",
+    "chi_square": "χ² of the points' usage",
+}
+DISTANCES = {"w2": "W₂ to the target", "sliced_w2": "sliced W₂ to held-out points"}
+
+
+def distance_figure(comparison: Comparison, looks: Looks) -> Figure | None:
+    """W2 against the number of evaluations, a panel a problem (FFM, Figure 3)."""
+    statistics = comparison.statistics
+    panels = [(p, m) for p in statistics.problems for m in DISTANCES if statistics.evaluations(m, p)]
+    if not panels:
+        return None
+    figure, grid = _panels(len(panels), height=4.1)
+    for axes, (problem, metric) in zip(grid, panels, strict=False):
+        _distance_panel(axes, statistics, problem, metric, looks)
+    return figure
+
+
+def _distance_panel(axes: Axes, statistics: Statistics, problem: str, metric: str, looks: Looks) -> None:
+    counts = statistics.evaluations(metric, problem)
+    ends = []
+    for method in statistics.methods(problem):
+        look = looks[method]
+        found = [(n, v) for n in counts if (v := statistics.value(problem, method, metric, n))]
+        if not found:
+            continue
+        x, y = [n for n, _ in found], [v.mean for _, v in found]
+        axes.plot(x, y, look.dash, color=look.color, marker=look.marker, markersize=4.5)
+        if found[0][1].count > 1:
+            band = ([v.least for _, v in found], [v.most for _, v in found])
+            axes.fill_between(x, *band, color=look.color, alpha=0.13, linewidth=0)
+        adaptive, at = (
+            statistics.value(problem, method, metric, adaptive=True),
+            statistics.value(problem, method, "adaptive_nfe"),
+        )
+        if adaptive and at:
+            axes.plot(
+                at.mean, adaptive.mean, marker="*", markersize=13, color=look.color, markeredgecolor="white", zorder=5
+            )
+        ends.append(EndLabel(method, x[-1], y[-1], look.color))
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    if metric == "w2":
+        _floor(axes, statistics, problem)
+    _plain_log(axes, counts)
+    axes.set_title(plain(problem))
+    axes.set_xlabel("Euler steps (NFE)")
+    axes.set_ylabel(DISTANCES[metric])
+    label_ends(axes, ends)
+
+
+def _floor(axes: Axes, statistics: Statistics, problem: str) -> None:
+    floors = [v.mean for m in statistics.methods(problem) if (v := statistics.value(problem, m, "w2_floor"))]
+    if floors:
+        level = float(np.mean(floors))
+        axes.axhline(level, color=SOFT, linestyle=(0, (4, 3)), linewidth=1.1)
+        axes.annotate(
+            f"noise floor {number(level)}",
+            xy=(0.0, level),
+            xycoords=("axes fraction", "data"),
+            xytext=(6, 4),
+            textcoords="offset points",
+            color=SOFT,
+            fontsize=9,
+        )
+        axes.set_ylim(bottom=min(axes.get_ylim()[0], level / 1.25))
+
+
+def training_figure(comparison: Comparison, looks: Looks) -> Figure | None:
+    """Loss over rounds, and what the preparation phases watch, smoothed; a row a problem."""
+    curves = {
+        (problem, quantity): found
+        for problem in comparison.problems
+        for quantity in CURVES
+        if (found := _curves(comparison, problem, quantity))
+    }
+    if not curves:
+        return None
+    from matplotlib.figure import Figure
+
+    problems = [p for p in comparison.problems if any(key[0] == p for key in curves)]
+    columns = [q for q in CURVES if any(key[1] == q for key in curves)]
+    figure = Figure(figsize=(max(5.5, 3.65 * len(columns)), 2.9 * len(problems)), layout="constrained")
+    grid = figure.subplots(len(problems), len(columns), squeeze=False)
+    for row, problem in enumerate(problems):
+        for column, quantity in enumerate(columns):
+            axes = grid[row, column]
+            if (problem, quantity) not in curves:
+                axes.set_axis_off()
+                continue
+            _curve_panel(axes, curves[problem, quantity], looks, quantity)
+            axes.set_title(CURVES[quantity] if len(problems) == 1 else f"{CURVES[quantity]}\n{plain(problem)}")
+    return figure
+
+
+def _curve_panel(axes: Axes, curves: dict[str, tuple[list[float], list[float]]], looks: Looks, quantity: str) -> None:
+    ends = []
+    for method, (x, y) in curves.items():
+        look = looks[method]
+        axes.plot(x, y, look.dash, color=look.color, linewidth=1.5, marker=look.marker if len(x) < 2 else "")
+        ends.append(EndLabel(method, x[-1], y[-1], look.color))
+    if quantity != "value" and min(min(y) for _, y in curves.values()) > 0:
+        axes.set_yscale("log")
+        _plain_log(axes, None)
+    if quantity == "value":  # the first rounds start far off; what matters is where it settles
+        settled = [v for _, y in curves.values() for v in y[len(y) // 10 :]]
+        low, high = min(settled), max(settled)
+        margin = max(0.15 * (high - low), 0.05 * abs(high))
+        axes.set_ylim(low - margin, high + margin)
+    axes.set_xlabel("round of its phase")
+    axes.set_xlim(left=0)
+    label_ends(axes, ends, gap=0.085)
+
+
+def _curves(comparison: Comparison, problem: str, quantity: str) -> dict[str, tuple[list[float], list[float]]]:
+    """By method: rounds since its phase began, and the mean over seeds, smoothed."""
+    names = ("dual", "semidual") if quantity == "value" else (quantity,)
+    found = {}
+    for method in comparison.methods:
+        gathered: dict[int, list[float]] = {}
+        for run in comparison.of(problem, method):
+            for round_, value in _logged(run, names):
+                gathered.setdefault(round_, []).append(value)
+        if gathered:
+            rounds = sorted(gathered)
+            means = np.array([np.mean(gathered[round_]) for round_ in rounds])
+            found[method] = ([float(r) for r in rounds], _smooth(means).tolist())
+    return found
+
+
+def _logged(run: Run, names: tuple[str, ...]) -> list[tuple[int, float]]:
+    """(round of the phase, value) from the first phase that logs one of these."""
+    phase = next((r["phase"] for r in run.metrics if any(name in r for name in names)), None)
+    first = next((i for i, r in enumerate(run.metrics) if r["phase"] == phase), 0)
+    before = run.metrics[first - 1]["round"] if first else 0
+    values = [(r["round"] - before, r[n]) for r in run.metrics if r["phase"] == phase for n in names if n in r]
+    return [(round_, float(value)) for round_, value in values if np.isfinite(value)]
+
+
+def _smooth(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """A centred moving average over a twentieth of the curve; the ends average over what there is."""
+    width = max(1, len(values) // 20) | 1
+    kernel = np.ones(width)
+    weight = np.convolve(np.ones(len(values)), kernel, "same")
+    return np.asarray(np.convolve(values, kernel, "same") / weight)
+
+
+def coupling_figure(comparison: Comparison, looks: Looks) -> Figure | None:
+    """Cost over the optimum, and the error of the source marginal against its floor; a row a problem."""
+    statistics = comparison.statistics
+    problems = [
+        p for p in statistics.problems if any(statistics.value(p, m, "cost_ratio") for m in statistics.methods(p))
+    ]
+    if not problems:
+        return None
+    from matplotlib.figure import Figure
+
+    heights = [0.3 * len(statistics.methods(p)) + 1.1 for p in problems]
+    figure = Figure(figsize=(11, sum(heights)), layout="constrained")
+    grid = figure.subplots(len(problems), 2, squeeze=False, height_ratios=heights)
+    for row, problem in enumerate(problems):
+        suffix = "" if len(problems) == 1 else f", {plain(problem)}"
+        _dots(grid[row, 0], statistics, problem, "cost_ratio", looks)
+        grid[row, 0].axvline(1.0, color=SOFT, linestyle=(0, (4, 3)), linewidth=1.1)
+        grid[row, 0].set_title(f"cost of the pairs over the optimum{suffix}")
+        _dots(grid[row, 1], statistics, problem, "source_error", looks, "source_error_floor")
+        grid[row, 1].set_title(f"W₂ of the coupled noises to the source{suffix}")
+        grid[row, 1].tick_params(labelleft=False)
+    return figure
+
+
+def _dots(axes: Axes, statistics: Statistics, problem: str, metric: str, looks: Looks, floor: str = "") -> None:
+    methods = statistics.methods(problem)
+    for height, method in enumerate(reversed(methods)):
+        value, low = (statistics.value(problem, method, name) for name in (metric, floor))
+        if value is None:
+            continue
+        if low is not None:
+            axes.plot([low.mean] * 2, [height - 0.36, height + 0.36], color=SOFT, linewidth=1.4)
+        axes.plot([value.least, value.most], [height] * 2, color=looks[method].color, linewidth=4, alpha=0.3)
+        axes.plot(value.mean, height, marker=looks[method].marker, markersize=7.5, color=looks[method].color)
+        axes.annotate(
+            number(value.mean),
+            (value.most, height),
+            (9, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=SOFT,
+            bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+        )
+    axes.set_yticks(range(len(methods)), [plain(method) for method in reversed(methods)])
+    for label, method in zip(axes.get_yticklabels(), reversed(methods), strict=True):
+        label.set_color(looks[method].color)
+    axes.set_ylim(-0.6, len(methods) - 0.4)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.margins(x=0.14)
+    if floor:
+        axes.set_xlim(left=0)
+
+
+def wire_figure(comparison: Comparison) -> Figure | None:
+    """Megabytes a silo, down to the left and up to the right, stacked by exchange; a panel a problem."""
+    bars = {p: found for p in comparison.problems if (found := _bars(comparison, p))}
+    if not bars:
+        return None
+    totals: dict[str, float] = {}
+    for bar in (bar for found in bars.values() for bar in found.values()):
+        for exchange, (down, up) in bar.items():
+            totals[exchange] = totals.get(exchange, 0.0) + down + up
+    largest = sum(totals.values())
+    named = sorted((e for e in totals if totals[e] >= 0.005 * largest), key=lambda e: -totals[e])[: len(EXCHANGES)]
+    colors = dict(zip(named, EXCHANGES, strict=False))
+    rows = max(len(found) for found in bars.values())
+    figure, grid = _panels(len(bars), height=0.27 * rows + 1.35)
+    for axes, (problem, found) in zip(grid, bars.items(), strict=False):
+        _wire_panel(axes, found, colors)
+        axes.set_title(plain(problem))
+    handles = [_patch(color, exchange) for exchange, color in colors.items()]
+    if len(named) < len(totals):
+        handles.append(_patch(FAINT, "all others"))
+    figure.legend(handles=handles, loc="outside lower left", ncols=min(len(handles), 6), fontsize=9)
+    return figure
+
+
+def _patch(color: str, label: str) -> object:
+    from matplotlib.patches import Patch
+
+    return Patch(color=color, label=plain(label))
+
+
+def _bars(comparison: Comparison, problem: str) -> dict[str, dict[str, tuple[float, float]]]:
+    """Label → exchange → (down, up) in megabytes, a bar a method and silo; of many silos only their mean."""
+    statistics, bars = comparison.statistics, {}
+    for method in statistics.methods(problem):
+        silos = statistics.silos(problem, method)
+        if not silos or method in comparison.pooled:
+            continue
+        rows = [r for run in comparison.of(problem, method) for r in run.rows if r["metric"].startswith("bytes_")]
+        seeds = len({row["seed"] for row in rows})
+        groups = {f"{method}, {silo}": [silo] for silo in silos}
+        if len(silos) > 4:
+            groups = {f"{method}, mean of {len(silos)}": silos}
+        for label, members in groups.items():
+            bar: dict[str, tuple[float, float]] = {}
+            for row in (row for row in rows if row["silo"] in members):
+                exchange = row["kind"].removesuffix(".reply")
+                down, up = bar.get(exchange, (0.0, 0.0))
+                size = row["value"] / 1e6 / seeds / len(members)
+                bar[exchange] = (down + size, up) if row["metric"] == "bytes_down" else (down, up + size)
+            bars[label] = bar
+    return bars
+
+
+def _wire_panel(axes: Axes, bars: dict[str, dict[str, tuple[float, float]]], colors: dict[str, str]) -> None:
+    for height, bar in enumerate(reversed(bars.values())):
+        left = right = 0.0
+        for exchange in [*colors, *(e for e in bar if e not in colors)]:
+            down, up = bar.get(exchange, (0.0, 0.0))
+            color = colors.get(exchange, FAINT)
+            axes.barh(height, -down, left=-left, height=0.72, color=color)
+            axes.barh(height, up, left=right, height=0.72, color=color)
+            left, right = left + down, right + up
+        for x, total, align in ((-left, left, "right"), (right, right, "left")):
+            offset = (-5, 0) if align == "right" else (5, 0)
+            axes.annotate(
+                short(total), (x, height), offset, textcoords="offset points", ha=align, va="center", fontsize=8.5
+            )
+    axes.set_yticks(range(len(bars)), [plain(label) for label in reversed(bars)])
+    axes.tick_params(axis="y", length=0, labelsize=8.5)
+    axes.axvline(0, color="white", linewidth=2.5)
+    axes.grid(axis="y", visible=False)
+    axes.margins(x=0.14, y=0.02)
+    axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_formatter(_formatter(lambda size: f"{abs(size):g}"))
+    for x, text, align in ((0.0, "← MB down to the silo", "left"), (1.0, "MB up to the server →", "right")):
+        axes.annotate(
+            text, (x, 0), (0, -28), "axes fraction", "offset points", color=SOFT, ha=align, va="center", fontsize=9.5
+        )
+
+
+def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
+    """Up to two panels side by side; one stands alone at two thirds of the width."""
+    from matplotlib.figure import Figure
+
+    columns = min(count, 2)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(11.0 if columns > 1 else 7.6, height * rows), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for spare in axes[count:]:
+        spare.set_axis_off()
+    return figure, axes
+
+
+def _plain_log(axes: Axes, counts: list[int] | None) -> None:
+    """Ticks in plain figures: matplotlib's powers of ten would need formulas."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    if counts is not None:
+        ticks = [count for count in counts if count in (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)] or counts
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.xaxis.set_minor_locator(NullLocator())
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 200 else (1.0,)))
+    axes.yaxis.set_major_formatter(_formatter(lambda value: f"{value:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _formatter(text: Callable[[float], str]) -> Callable[[float, float], str]:
+    return lambda value, _: text(value)

@@ -1,0 +1,84 @@
+"""Checks compute what they say, fail when they should, and never pass for lack of rows."""
+
+import math
+
+import pytest
+
+from anabranch.errors import UsageError
+from anabranch.recipes import recipe, run_checks
+
+
+def row(method, value, nfe=1, metric="w2", problem="p", seed=0, **more):
+    return {"problem": problem, "method": method, "seed": seed, "nfe": nfe, "metric": metric, "value": value, **more}
+
+
+def only(entry, rows, scale="small"):
+    (check,) = run_checks([{"name": "c", **entry}], rows, scale)
+    return check
+
+
+def test_a_ratio_is_the_worst_over_problems_of_means_over_seeds():
+    rows = [row("a", 1.0), row("a", 3.0, seed=1), row("b", 4.0), row("a", 3.0, problem="q"), row("b", 4.0, problem="q")]
+    check = only({"kind": "ratio", "left": "a", "right": "b", "nfe": [1], "limit": 0.7}, rows)
+    assert check.value == pytest.approx(0.75) and not check.ok
+
+
+def test_a_ratio_to_several_takes_the_best_of_them():
+    rows = [row("a", 1.0), row("b", 4.0), row("c", 2.0)]
+    assert only({"kind": "ratio", "left": "a", "right": ["b", "c"], "nfe": [1], "limit": 0.5}, rows).value == 0.5
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("ratio", 0.5), ("relative", 0.5), ("absolute", 2.0), ("wins", 1.0)], ids=lambda x: str(x)
+)
+def test_kinds(kind, value):
+    entry = {"kind": kind, "left": "a", "right": "b", "nfe": [1]}
+    entry |= {"at_least": 1} if kind == "wins" else {"limit": 10.0}
+    check = only(entry, [row("a", 2.0), row("b", 4.0)])
+    assert check.value == pytest.approx(value) and check.ok
+
+
+def test_value_and_excess():
+    rows = [row("a", 0.3, None, "use"), row("a", 0.2, None, "floor")]
+    assert only({"kind": "value", "metric": "use", "left": "a", "limit": 0.2}, rows).ok is False
+    excess = only({"kind": "excess", "metric": "use", "over": "floor", "left": "a", "limit": 0.2}, rows)
+    assert excess.value == pytest.approx(0.1) and excess.ok
+
+
+def test_wins_are_counted_over_cells():
+    rows = [row("a", 1.0), row("b", 2.0), row("a", 3.0, 2), row("b", 2.0, 2)]
+    check = only({"kind": "wins", "left": "a", "right": "b", "nfe": [1, 2], "at_least": 2}, rows)
+    assert check.value == 1 and not check.ok
+
+
+def test_a_check_without_its_rows_fails():
+    check = only({"kind": "value", "metric": "gap", "left": "a", "limit": 1.0}, [row("a", 1.0)])
+    assert check.value is None and not check.ok
+
+
+def test_a_check_whose_methods_were_not_selected_is_left_out():
+    assert (
+        run_checks([{"name": "c", "kind": "ratio", "left": "a", "right": "b", "limit": 1}], [row("a", 1.0)], "small")
+        == []
+    )
+
+
+def test_other_solvers_and_bytes_per_silo_do_not_enter():
+    rows = [row("a", 1.0), row("a", 9.0, solver="dopri5"), row("a", 7.0, silo="s"), row("b", 1.0)]
+    assert only({"kind": "ratio", "left": "a", "right": "b", "nfe": [1], "limit": 1.0}, rows).ok
+
+
+def test_not_a_number_fails():
+    rows = [row("a", math.nan), row("b", 1.0)]
+    assert not only({"kind": "ratio", "left": "a", "right": "b", "nfe": [1], "limit": 1.0}, rows).ok
+
+
+def test_a_check_without_a_limit_is_an_error():
+    with pytest.raises(UsageError, match="neither a limit"):
+        only({"kind": "value", "left": "a", "nfe": [1]}, [row("a", 1.0)])
+
+
+@pytest.mark.parametrize("scale", ["smoke", "small", "paper"])
+def test_every_scale_of_every_recipe_has_a_check_that_can_fail(scale):
+    checks = [c for c in recipe("ffm-2d").values["checks"] if scale in c.get("scales", [scale])]
+    assert checks and all("limit" in c or "at_least" in c for c in checks)

@@ -1,0 +1,81 @@
+"""Configs are checked key by key and come back from JSON as they were."""
+
+import json
+
+import pytest
+
+from anabranch.errors import UsageError
+from anabranch.runs import Config, from_dict, from_toml, override
+
+
+def test_a_config_survives_json():
+    config = from_dict({"flow": {"rounds": 7}, "data": {"groups": [[0, 1], [2]]}, "seed": 3})
+    assert from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert config.data.groups == ((0, 1), (2,))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"flw": {}}, "did you mean 'flow'"),
+        ({"flow": {"round": 3}}, "did you mean 'rounds'"),
+        ({"flow": {"rounds": "many"}}, "flow.rounds is 'many'; a value of type int"),
+        ({"flow": {"rounds": True}}, "flow.rounds is True"),
+        ({"flow": {"rounds": 0}}, "must be at least 1"),
+        ({"flow": 3}, "must be a section"),
+        ({"flow": {"average": 1.0}}, "lies in [0, 1)"),
+        ({"coupling": {"name": "minibach"}}, "did you mean 'minibatch'"),
+        ({"coupling": {"group": 0}}, "at least one"),
+        ({"flow": {"path": "target"}, "coupling": {"name": "minibatch"}}, "ignores x0"),
+        ({"semidiscrete": {"count": 0}}, "must be at least 1"),
+        ({"seed": 1.5}, "seed is 1.5"),
+    ],
+)
+def test_bad_values_get_a_sentence(values, words):
+    with pytest.raises(UsageError, match=None) as error:
+        from_dict(values)
+    assert words in str(error.value)
+
+
+def test_whole_numbers_stand_for_floats():
+    assert from_dict({"flow": {"rate": 1}}).flow.rate == 1.0
+
+
+def test_bare_keys_belong_to_the_first_section_that_has_them():
+    changed = from_dict(override({}, ["rounds=20", "data.points=9", "name=minibatch", "seed=4"]))
+    assert (changed.flow.rounds, changed.semidiscrete.rounds) == (20, Config().semidiscrete.rounds)
+    assert (changed.data.points, changed.coupling.name, changed.seed) == (9, "minibatch", 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("rounds", "write key=value"),
+        ("rouns=3", "did you mean 'rounds'"),
+        ("flow.rouns=3", "did you mean 'rounds'"),
+        ("flaw.rounds=3", "did you mean 'flow'"),
+    ],
+)
+def test_bad_changes_get_a_sentence(change, words):
+    with pytest.raises(UsageError) as error:
+        override({}, [change])
+    assert words in str(error.value)
+
+
+def test_own_toml_starts_from_a_preset_and_finds_files_beside_it(tmp_path):
+    (tmp_path / "mine.toml").write_text('method = "sd-protected"\n[data]\nfiles = ["a.npy", "b.npy"]\n')
+    config = from_toml(tmp_path / "mine.toml")
+    assert (config.problem, config.coupling.name, config.coupling.group) == ("mine", "semidiscrete", 20)
+    assert config.data.files[0] == str(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("method = 'sdd'", "did you mean 'sd'"), ("[flow", "not valid TOML"), (None, "cannot be read")]
+)
+def test_bad_toml_gets_a_sentence(tmp_path, text, words):
+    path = tmp_path / "mine.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UsageError) as error:
+        from_toml(path)
+    assert words in str(error.value)

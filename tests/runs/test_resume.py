@@ -1,0 +1,175 @@
+"""Nothing is lost: a run interrupted anywhere ends with the same parameters, to the bit."""
+
+import json
+
+import pytest
+import torch
+
+import anabranch.runs._drive as drive
+from anabranch.errors import CheckpointError, RunFolderError
+from anabranch.runs import Notes, RunFolder, load_run, resume, train
+from tests.runs.tiny import tiny
+
+COUPLINGS = ["independent", "minibatch", "potential", "entropic", "balanced", "semidiscrete"]
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing of ours runs after it."""
+
+
+def killer(at: int) -> Notes:
+    def stop(progress, federation):
+        if progress.round == at:
+            raise Killed
+
+    return Notes(stop)
+
+
+def final_state(path):
+    checkpoint, _ = RunFolder(path).load_checkpoint()
+    return checkpoint.state
+
+
+def assert_same_end(first, second):
+    one, two = final_state(first), final_state(second)
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_killed_and_resumed_runs_end_bit_equal(tmp_path, coupling):
+    changes = {"coupling": {"name": coupling, "group": 4 if coupling == "semidiscrete" else 1}}
+    changes["potential"] = {"every": 3 if coupling == "potential" else 0}
+    config = tiny(**changes)
+    rows = train(config, tmp_path / "whole")
+    total = RunFolder(tmp_path / "whole").read_json("results.json")["rounds"]
+    for at in range(2, total, 7):
+        with pytest.raises(Killed):
+            (train if at == 2 else lambda c, p, n: resume(p, n))(config, tmp_path / "killed", killer(at))
+    again = resume(tmp_path / "killed")
+    assert_same_end(tmp_path / "whole", tmp_path / "killed")
+    skip = ("seconds", "bytes")  # clocks differ, and so do the bytes of saving more often
+    values = [
+        [r for r in found if not r["metric"].startswith(skip) and "seconds" not in r["metric"]]
+        for found in (rows, again)
+    ]
+    assert values[0] == values[1]
+
+
+def test_metrics_after_a_kill_hold_every_round_once(tmp_path):
+    config = tiny(run={"log_every": 1})
+    with pytest.raises(Killed):
+        train(config, tmp_path, killer(8))
+    resume(tmp_path)
+    assert [record["round"] for record in RunFolder(tmp_path).metrics()] == list(range(1, 13))
+
+
+def test_a_corrupted_checkpoint_is_passed_over_for_the_one_before(tmp_path):
+    config = tiny()
+    train(config, tmp_path / "whole")
+    with pytest.raises(Killed):
+        train(config, tmp_path / "broken", killer(11))
+    newest = sorted((tmp_path / "broken" / "checkpoints").iterdir())[-1]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    said = []
+    resume(tmp_path / "broken", Notes(say=said.append))
+    assert any("corrupted" in sentence and "one before" in sentence for sentence in said)
+    assert_same_end(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_with_every_checkpoint_corrupted_the_run_starts_over(tmp_path):
+    config = tiny()
+    train(config, tmp_path / "whole")
+    with pytest.raises(Killed):
+        train(config, tmp_path / "broken", killer(11))
+    for path in (tmp_path / "broken" / "checkpoints").iterdir():
+        path.write_bytes(b"not a checkpoint")
+    resume(tmp_path / "broken")
+    assert_same_end(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_ctrl_c_saves_and_then_stops(tmp_path, monkeypatch):
+    import os
+    import signal
+
+    def interrupt(progress, federation):
+        if progress.round == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    said = []
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(), tmp_path / "stopped", Notes(interrupt, said.append))
+    assert RunFolder(tmp_path / "stopped").checkpoints()[-1] == 7
+    assert any("anabranch resume" in sentence for sentence in said)
+    resume(tmp_path / "stopped")
+    train(tiny(), tmp_path / "whole")
+    assert_same_end(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path):
+    train(tiny(), tmp_path)
+    with pytest.raises(RunFolderError, match="holds another run"):
+        train(tiny(method="lot", coupling={"name": "minibatch"}), tmp_path)
+
+
+def test_two_runs_in_one_folder_are_refused(tmp_path):
+    with RunFolder(tmp_path).locked(), pytest.raises(RunFolderError, match="Another process is running"):
+        train(tiny(), tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RunFolderError, match="cannot be written"):
+        train(tiny(), tmp_path / "file" / "run")
+
+
+def test_a_full_disk_gets_a_sentence_and_the_run_can_go_on(tmp_path, monkeypatch):
+    import anabranch.federation._store as store
+
+    real, calls = store.os.fsync, []
+
+    def full(descriptor):
+        calls.append(descriptor)
+        if len(calls) > 8:
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(store.os, "fsync", full)
+    with pytest.raises(Exception, match=r"No space left on device|could not be written"):
+        train(tiny(), tmp_path / "full")
+    monkeypatch.undo()
+    resume(tmp_path / "full")
+    train(tiny(), tmp_path / "whole")
+    assert_same_end(tmp_path / "whole", tmp_path / "full")
+
+
+def test_a_finished_run_is_not_run_again(tmp_path, monkeypatch):
+    rows = train(tiny(), tmp_path)
+    monkeypatch.setattr(drive, "_restore", lambda *_: pytest.fail("ran again"))
+    assert train(tiny(), tmp_path) == rows
+
+
+def test_sampling_needs_a_checkpoint(tmp_path):
+    RunFolder(tmp_path).begin(tiny())
+    with pytest.raises(CheckpointError, match="no sound checkpoint"):
+        load_run(tmp_path)
+    with pytest.raises(RunFolderError, match="no run folder"):
+        resume(tmp_path / "nowhere")
+
+
+def test_a_silo_that_cannot_rewind_says_so(tmp_path):
+    with pytest.raises(Killed):
+        train(tiny(), tmp_path, killer(11))
+    for path in (tmp_path / "silos" / "silo-1").iterdir():
+        path.unlink()
+    with pytest.raises(CheckpointError, match="no readable checkpoint"):
+        resume(tmp_path)
+
+
+def test_the_run_folder_holds_what_happened(tmp_path):
+    train(tiny(), tmp_path)
+    environment = json.loads((tmp_path / "environment.json").read_text())
+    assert environment["torch"] == torch.__version__.split("+")[0] or environment["torch"] == torch.__version__
+    assert RunFolder(tmp_path).config() == tiny()
+    assert RunFolder(tmp_path).metrics()[-1]["round"] == 12
+    assert RunFolder(tmp_path).load_arrays("samples.npz")["generated_1"].shape == (64, 2)
