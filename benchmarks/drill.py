@@ -20,15 +20,19 @@ import torch
 
 from anabranch.runs import RunFolder
 
-SETTINGS = [
-    "rounds=400",
-    "points=400",
-    "semidiscrete.rounds=300",
-    "semidiscrete.count=512",
-    "semidiscrete.noises=16384",
-]
-SETTINGS += ["semidiscrete.block=4096", "potential.before=200", "evaluation.points=256", "threads=1"]
-SETTINGS += ["checkpoint_every=25"]
+SETTINGS = {
+    "flow.rounds": 400,
+    "data.points": 400,
+    "semidiscrete.rounds": 300,
+    "semidiscrete.local_rounds": 300,
+    "semidiscrete.count": 512,
+    "semidiscrete.noises": 16384,
+    "semidiscrete.block": 4096,
+    "potential.before": 200,
+    "evaluation.points": 256,
+    "run.threads": 1,
+    "run.checkpoint_every": 25,
+}
 
 
 def command(*words: str) -> subprocess.Popen[bytes]:
@@ -39,7 +43,7 @@ def command(*words: str) -> subprocess.Popen[bytes]:
 
 def start(folder: Path, method: str) -> subprocess.Popen[bytes]:
     """A new run."""
-    changes = [word for setting in SETTINGS for word in ("--set", setting)]
+    changes = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
     return command("train", "ffm-2d", "--method", method, "--out", str(folder), *changes)
 
 

@@ -42,9 +42,7 @@ def plane(rows: int, columns: int, random: torch.Generator) -> Tensor:
 
 def gaussian(rows: int, columns: int, random: torch.Generator) -> Tensor:
     """Two standard Gaussians in 64 dimensions."""
-    return half_squared_cost(
-        torch.randn(rows, 64, generator=random), torch.randn(columns, 64, generator=random)
-    )
+    return half_squared_cost(torch.randn(rows, 64, generator=random), torch.randn(columns, 64, generator=random))
 
 
 def image(rows: int, columns: int, random: torch.Generator) -> Tensor:
@@ -69,9 +67,7 @@ def by_simplex(cost: Tensor) -> NDArray[np.int64]:
     weights = np.ones(len(matrix))
     if columns > rows:
         weights[-1] = columns - rows
-    plan = ot.emd(
-        weights, np.ones(columns), matrix, numItermax=10**9, center_dual=False, check_marginals=False
-    )
+    plan = ot.emd(weights, np.ones(columns), matrix, numItermax=10**9, center_dual=False, check_marginals=False)
     index: NDArray[np.int64] = plan[:rows].argmax(1)
     return index
 
@@ -111,17 +107,13 @@ def measure(problems: list[Tensor], repeats: int) -> dict[str, float]:
             if len(best) <= number:
                 best.append(value)
             if not math.isclose(value, best[number], rel_tol=1e-7) or len(set(index)) < len(index):
-                raise SystemExit(
-                    f"{name} found {value}, not {best[number]}, on a problem of {tuple(cost.shape)}."
-                )
+                raise SystemExit(f"{name} found {value}, not {best[number]}, on a problem of {tuple(cost.shape)}.")
         times[name] = 1000 * spent / len(problems)
     return times
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--largest", type=int, default=2048, help="the largest number of rows")
     largest = parser.parse_args().largest
     torch.set_num_threads(1)

@@ -71,7 +71,7 @@ def example(cls, dtype=torch.float32, empty=False):
         if optional and empty:
             values[name] = None
         elif get_origin(hint) is dict:
-            values[name] = {} if empty else {"a.weight": tensor, "b/c": tensor[:0].clone(), "d": tensor.sum().to(dtype)}
+            values[name] = {} if empty else {"a.weight": tensor.clone(), "b/c": tensor[:0].clone(), "d": tensor.sum().to(dtype)}
         else:
             values[name] = (tensor[:0] if empty else tensor.clone()) if hint is Tensor else plain[hint]
     return cls(**values)

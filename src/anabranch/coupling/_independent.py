@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from anabranch.coupling._pairs import Pairs, Source, batch, pair
+from anabranch.coupling._pairs import Pairs, Source, batch
 from anabranch.data import Points
 
 
@@ -19,4 +19,6 @@ class Independent:
     ) -> Pairs:
         """`size` independent pairs."""
         index = batch(data, size, generator)
-        return pair(data, source.points(size, generator), torch.arange(size), index)
+        x1 = data.x[index]
+        x0 = source.points(size, generator).to(x1.device)
+        return Pairs(x0, x1, torch.arange(size), index, data.label[index])

@@ -31,7 +31,7 @@ def distance_figure(comparison: Comparison, looks: Looks) -> Figure | None:
     panels = [(p, m) for p in statistics.problems for m in DISTANCES if statistics.evaluations(m, p)]
     if not panels:
         return None
-    figure, grid = _panels(len(panels), height=4.1)
+    figure, grid = _panels(len(panels), height=4.7)
     for axes, (problem, metric) in zip(grid, panels, strict=False):
         _distance_panel(axes, statistics, problem, metric, looks)
     return figure
@@ -200,23 +200,16 @@ def _dots(axes: Axes, statistics: Statistics, problem: str, metric: str, looks: 
             axes.plot([low.mean] * 2, [height - 0.36, height + 0.36], color=SOFT, linewidth=1.4)
         axes.plot([value.least, value.most], [height] * 2, color=looks[method].color, linewidth=4, alpha=0.3)
         axes.plot(value.mean, height, marker=looks[method].marker, markersize=7.5, color=looks[method].color)
-        axes.annotate(
-            number(value.mean),
-            (value.most, height),
-            (9, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            color=SOFT,
-            bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
-        )
+        at = (1.09, height)
+        axes.annotate(number(value.mean), at, xycoords=("axes fraction", "data"), ha="right", va="center", fontsize=9)
     axes.set_yticks(range(len(methods)), [plain(method) for method in reversed(methods)])
     for label, method in zip(axes.get_yticklabels(), reversed(methods), strict=True):
         label.set_color(looks[method].color)
     axes.set_ylim(-0.6, len(methods) - 0.4)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    axes.margins(x=0.14)
+    axes.margins(x=0.05)
+    axes.xaxis.set_major_formatter(_formatter(lambda value: f"{value:g}"))
     if floor:
         axes.set_xlim(left=0)
 
@@ -292,7 +285,9 @@ def _wire_panel(axes: Axes, bars: dict[str, dict[str, tuple[float, float]]], col
     axes.tick_params(axis="y", length=0, labelsize=8.5)
     axes.axvline(0, color="white", linewidth=2.5)
     axes.grid(axis="y", visible=False)
-    axes.margins(x=0.14, y=0.02)
+    reach = 1.25 * max(abs(limit) for limit in axes.dataLim.intervalx)
+    axes.set_xlim(-reach, reach)
+    axes.set_ylim(-0.6, len(bars) - 0.4)
     axes.spines["left"].set_visible(False)
     axes.xaxis.set_major_formatter(_formatter(lambda size: f"{abs(size):g}"))
     for x, text, align in ((0.0, "← MB down to the silo", "left"), (1.0, "MB up to the server →", "right")):

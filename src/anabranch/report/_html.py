@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 CSS = """
@@ -36,13 +36,14 @@ th { text-align: left; font-weight: 600; color: var(--soft); vertical-align: bot
 th, td { padding: .42rem .7rem; } th:first-child, td:first-child { padding-left: 0; }
 td { border-bottom: 1px solid var(--line); vertical-align: top; }
 td.figure, th.figure { text-align: right; } td.figure { white-space: nowrap; } td.name { white-space: nowrap; }
-tr.first td { border-top: 2px solid var(--line); }
+tr.group th { color: var(--ink); padding-top: 1.3rem; } tr.group:first-child th { padding-top: .6rem; }
+.spread { display: block; font-size: .78rem; font-weight: 400; color: var(--soft); line-height: 1.2; }
 td.wide { min-width: 20rem; color: var(--soft); } td.wide strong { color: var(--ink); font-weight: 600; }
 td.wide p { margin: 0 0 .2rem; max-width: none; }
 td strong { font-weight: 700; }
 .ok { color: var(--good); font-weight: 600; white-space: nowrap; }
 .no { color: var(--bad); font-weight: 600; white-space: nowrap; }
-.dot { display: inline-block; width: .68em; height: .68em; border-radius: 50%; margin-right: .45em; }
+.dot { display: inline-block; width: 10px; height: 10px; border-radius: 50%; margin-right: .45em; }
 .tag { font-size: .76rem; color: var(--soft); border: 1px solid var(--line); border-radius: 1em; padding: .02rem .45rem;
   margin-left: .4rem; }
 figure { margin: 1rem 0; } figcaption { color: var(--soft); font-size: .9rem; max-width: 46rem; margin-top: .5rem; }
@@ -51,10 +52,13 @@ figure { margin: 1rem 0; } figcaption { color: var(--soft); font-size: .9rem; ma
 .sheet svg text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial,
   sans-serif; }
 .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(var(--panel), 1fr)); gap: 1.3rem .9rem; }
-.panel { margin: 0; min-width: 0; max-width: 26rem; }
+.panels + .note { margin-top: .9rem; }
+.panel { margin: 0; min-width: 0; }
 .panel img { display: block; width: 100%; height: auto; background: #fff; border: 1px solid var(--line);
   border-radius: 6px; }
 .panel img + img { margin-top: .5rem; }
+.alone { display: grid; grid-template-columns: 1fr 1fr; gap: 0 .9rem; align-items: start; max-width: 54rem; }
+.alone figcaption { grid-column: 1 / -1; } .alone img + img { margin-top: 0; }
 .panel figcaption { color: var(--ink); font-size: .92rem; margin: 0 0 .4rem; overflow-wrap: anywhere;
   line-height: 1.35; }
 .panel small { display: block; color: var(--soft); font-size: .8rem; }
@@ -106,14 +110,20 @@ def method(name: str, color: str, pooled: bool = False) -> Markup:
     return Markup(f'<span class="dot" style="background:{color}"></span>{html.escape(name)}{tag}')
 
 
+def figure_cell(text: str) -> Markup:
+    """A figure, its spread in small type below it."""
+    mean, sign, spread = text.partition(" ± ")
+    return Markup(html.escape(mean) + (f'<span class="spread">± {html.escape(spread)}</span>' if sign else ""))
+
+
 def grid(
     header: Sequence[str],
     lines: Sequence[Sequence[str | Markup]],
     kinds: Sequence[str],
     bold: Collection[tuple[int, int]] = (),
-    first: Collection[int] = (),
+    groups: Mapping[int, str] | None = None,
 ) -> str:
-    """A table. `kinds` are the columns' classes; cells in `bold` stand out; lines in `first` begin a group."""
+    """A table. `kinds` are the columns' classes; cells in `bold` stand out; `groups` are headings above lines."""
     head = "".join(f'<th scope="col"{_class(k)}>{html.escape(t)}</th>' for t, k in zip(header, kinds, strict=True))
     body = []
     for i, line in enumerate(lines):
@@ -121,7 +131,9 @@ def grid(
         for j, (cell, kind) in enumerate(zip(line, kinds, strict=True)):
             text = escape(cell)
             cells.append(f"<td{_class(kind)}>{f'<strong>{text}</strong>' if (i, j) in bold else text}</td>")
-        body.append(f"<tr{_class('first' if i in first else '')}>{''.join(cells)}</tr>")
+        if groups and i in groups:
+            body.append(f'<tr class="group"><th colspan="{len(header)}">{html.escape(groups[i])}</th></tr>')
+        body.append(f"<tr>{''.join(cells)}</tr>")
     rows = "\n".join(body)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>'
 

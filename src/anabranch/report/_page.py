@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch.federation import KINDS, write_atomically
+from anabranch.federation import write_atomically
 from anabranch.report import _charts, _html, _words
 from anabranch.report._html import Markup
+from anabranch.report._messages import message_kinds
 from anabranch.report._paths import Scene, frame, landing_frame, panel, paths_figure, scenes
 from anabranch.report._read import Comparison, Run, comparison
 from anabranch.report._style import Look, looks, style
-from anabranch.report._table import MISSING, number, short, table
+from anabranch.report._table import MISSING, Table, number, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,14 +66,14 @@ class _Writer:
         return "\n".join([self._head(heading), f"<nav>{' '.join(links)}</nav>", *filter(None, parts.values())])
 
     def _head(self, heading: str) -> str:
-        recipes = sorted({f"{r.config.recipe}, scale {r.config.scale}" for r in self.content.runs})
+        recipes = {f"{r.config.recipe}, scale {r.config.scale}" for r in self.content.runs if r.config.recipe != "own"}
         finished = len(self.content.runs) - len(self.content.unfinished)
         runs = f"{len(self.content.runs)} {'run' if len(self.content.runs) == 1 else 'runs'}, {finished} finished"
         found = "".join(_html.paragraph(text) for text in _words.findings(self.content))
         waiting = "".join(_html.paragraph(_words.unfinished(run), "note") for run in self.content.unfinished)
         return "\n".join(
             [
-                _html.paragraph(f"Anabranch · {'; '.join(recipes)} · {runs}", "eyebrow"),
+                _html.paragraph(" · ".join(["Anabranch", *sorted(recipes), runs]), "eyebrow"),
                 f"<h1>{_html.escape(heading)}</h1>",
                 _html.paragraph(_words.introduction(self.content), "lead"),
                 f'<div class="findings">{found}</div>' if found else "",
@@ -84,24 +85,22 @@ class _Writer:
         result = table(self.content.rows)
         if not result.lines:
             return ""
-        statistics, first = self.content.statistics, set()
+        statistics, groups = self.content.statistics, {}
+        named = {f"{m}{suffix}": m for m in self.content.methods for suffix in ("", " (pooled)")}
         lines: list[list[str | Markup]] = []
-        keys = [(p, m) for p in statistics.problems for m in statistics.methods(p)]
-        named = {(p, f"{m} (pooled)" if statistics.pooled(p, m) else m): m for p, m in keys}
-        for i, line in enumerate(result.lines):
-            repeated = i > 0 and result.lines[i - 1][0] == line[0]
-            if i and not repeated:
-                first.add(i)
-            name = named[line[0], line[1]]
-            cell = _html.method(name, self.looks[name].color, statistics.pooled(line[0], name))
-            lines.append(["" if repeated else line[0], cell, *line[2:]])
-        kinds = ["name", "name", *["figure"] * (len(result.header) - 2)]
-        header = [text.replace("W2, ", "W₂ ").replace(" step", "\u00a0step") for text in result.header]
+        for i, (problem, label, *cells) in enumerate(result.lines):
+            if len(statistics.problems) > 1 and (i == 0 or result.lines[i - 1][0] != problem):
+                groups[i] = problem
+            name = _html.method(named[label], self.looks[named[label]].color, named[label] in self.content.pooled)
+            lines.append([name, *(_html.figure_cell(cell) for cell in cells)])
+        header = [text.replace("W2, ", "W₂ ").replace(" step", "\u00a0step") for text in result.header[1:]]
+        kinds = ["name", *["figure"] * (len(header) - 1)]
+        bold = {(line, column - 1) for line, column in result.best}
         return _html.section(
             "summary",
             "Summary",
-            _html.grid(header, lines, kinds, result.best, first),
-            _html.paragraph(_legend(result.header, result.lines), "note"),
+            _html.grid(header, lines, kinds, bold, groups),
+            _html.paragraph(_legend(result), "note"),
         )
 
     def _paths(self) -> str:
@@ -120,7 +119,7 @@ class _Writer:
         return _html.section("paths", "Where the flow takes points", *parts)
 
     def _panel(self, scene: Scene, shown: list[Scene], caption: str) -> str:
-        look, width = self.looks[scene.method], 2.4 if len(shown) > 4 else 3.2
+        look, width = self.looks[scene.method], 2.4 if len(shown) > 4 else 3.4
         name = _html.method(scene.method, look.color, scene.method in self.content.pooled)
         picture = _picture(panel(scene, look, frame(shown), width, landing=False))
         images = _html.image(picture, f"Paths of {scene.method}")
@@ -128,7 +127,8 @@ class _Writer:
             picture = _picture(panel(scene, look, landing_frame(shown), width, landing=True))
             images += _html.image(picture, f"Points of {scene.method} after {_steps(scene.steps)}")
         note = f"<small>{_html.escape(caption)}</small>" if caption else ""
-        return f'<figure class="panel"><figcaption>{name.text}{note}</figcaption>{images}</figure>'
+        kind = "panel" if len(shown) > 1 else "panel alone"
+        return f'<figure class="{kind}"><figcaption>{name.text}{note}</figcaption>{images}</figure>'
 
     def _captions(self, problem: str) -> dict[str, str]:
         found = {}
@@ -141,9 +141,11 @@ class _Writer:
     def _distance(self) -> str:
         caption = (
             "Distance of generated points to the target against the number of Euler steps, both on logarithmic axes."
-            " Bands span the seeds, where there are several; a star is the adaptive solver dopri5 at the number of"
-            " evaluations it took."
         )
+        if self._several():
+            caption += " Bands span the seeds."
+        if self.content.statistics.has("adaptive_nfe"):
+            caption += " A star is the adaptive solver dopri5, at the number of evaluations it took."
         if self.content.statistics.has("w2_floor"):
             caption += " The dashed line is how far two sets of true target points of the same size are apart."
         figure = self._draw(_charts.distance_figure(self.content, self.looks), "distance", caption)
@@ -173,10 +175,12 @@ class _Writer:
         return _html.grid(["problem", "method", *DUALS.values()], lines, kinds) + _html.paragraph(DUALS_NOTE, "note")
 
     def _training(self) -> str:
-        caption = (
-            "Smoothed over a twentieth of each curve, means over seeds. The loss is not comparable between couplings:"
-            " straight paths leave less to predict. Dual values estimate the optimal cost from below."
-        )
+        caption = "Smoothed over a twentieth of each curve"
+        caption += ", means over seeds." if self._several() else "."
+        if len(self.content.methods) > 1:
+            caption += " The loss does not rank couplings: straight paths leave less to predict."
+        if any("dual" in record or "semidual" in record for run in self.content.runs for record in run.metrics):
+            caption += " Dual values estimate the optimal cost from below."
         figure = self._draw(_charts.training_figure(self.content, self.looks), "training", caption)
         sentences = [_html.paragraph(text, "note") for run in self.content.runs if (text := _words.failures(run))]
         return _html.section("training", "Training", figure, *sentences)
@@ -186,7 +190,7 @@ class _Writer:
         if self.content.pooled and len(self.content.pooled) < len(self.content.methods):
             caption += " Pooled baselines have no silos and are left out."
         figure = self._draw(_charts.wire_figure(self.content), "wire", caption)
-        kinds = _kinds(self.content)
+        kinds = message_kinds(self.content)
         if not figure or not kinds:
             return ""
         heads = ["message", "way", "messages", "size", "used by", "what it is and reveals"]
@@ -227,6 +231,9 @@ class _Writer:
             parts.append(_html.details(label, f'<div class="columns">{blocks}</div>'))
         return _html.section("runs", "Every run, exactly", *parts)
 
+    def _several(self) -> bool:
+        return len({run.config.seed for run in self.content.runs}) > 1
+
     def _draw(self, figure: Figure | None, name: str, caption: str) -> str:
         """Saves a figure as PNG and gives it as SVG for the page."""
         if figure is None:
@@ -238,7 +245,6 @@ class _Writer:
         return _html.drawing(stream.getvalue(), name, name, caption)
 
     def _save(self, figure: Figure, name: str) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         stem = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:80]
         number_ = 2
         while stem in self.names:
@@ -255,23 +261,22 @@ DUALS = {
 }
 DUALS_NOTE = (
     "Semi-discrete duals on noises that fitting has not seen. Duality gap: how far the certified lower bound is below"
-    " the cost of the plan, relative to it. Usage: total variation between how often each point is chosen and equal use,"
-    " beside what exact sampling of as many noises gives. Share: each silo's part of the noises over its weight λ, less"
-    " 1."
+    " the cost of the plan, relative to it. Usage: total variation between how often each point is chosen and equal"
+    " use, beside what exact sampling of as many noises gives. Share: each silo's part of the noises over its weight λ,"
+    " less 1."
 )
 
 
-def _legend(header: list[str], lines: list[list[str]]) -> str:
-    texts = ["The best federated value of each problem is bold."]
-    if any("±" in cell for line in lines for cell in line):
+def _legend(result: Table) -> str:
+    texts = ["The best federated value of each problem is bold."] if result.best else []
+    if any("±" in cell for line in result.lines for cell in line):
         texts.append("± is the standard deviation over seeds.")
-    if "straightness" in header:
-        texts.append("Straightness: how much the velocity varies along a path; 0 is straight.")
-    if "cost ratio" in header:
-        texts.append("Cost ratio: cost of the training pairs over the optimal cost; 1 is optimal.")
-    if "MB up" in header:
-        texts.append("MB: all silos together.")
-    return " ".join(texts)
+    explanations = {
+        "straightness": "Straightness: how much the velocity varies along a path; 0 is straight.",
+        "cost ratio": "Cost ratio: cost of the training pairs over the optimal cost; 1 is optimal.",
+        "MB up": "MB: all silos together.",
+    }
+    return " ".join([*texts, *(text for title, text in explanations.items() if title in result.header)])
 
 
 def _scenery(scene: Scene) -> str:
@@ -280,7 +285,7 @@ def _scenery(scene: Scene) -> str:
         text += " Grey: the target."
     if scene.landing is not None:
         where = ", over the target" if scene.target is not None else ""
-        text += f" Below: what {_steps(scene.steps)} {'generates' if scene.steps == 1 else 'generate'}"
+        text += f" Second picture: what {_steps(scene.steps)} {'generates' if scene.steps == 1 else 'generate'}"
         text += f"{where}."
     if scene.dimension == 1:
         text += " The data has one dimension; time runs to the right."
@@ -311,44 +316,6 @@ def _amount(value: Any) -> str:
     if value is None:
         return MISSING
     return f"{value:.4g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-
-
-def _kinds(content: Comparison) -> list[list[str | Markup]]:
-    """A line a kind of message: its way, how many, how large, who uses it, what it reveals."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in content.rows:
-        if row["metric"].startswith("bytes_") and row["method"] not in content.pooled:
-            found.setdefault(row["kind"], []).append(row)
-    largest = sorted(found, key=lambda kind: -max(row["value"] for row in found[kind]))
-    federated = [name for name in content.methods if name not in content.pooled]
-    lines: list[list[str | Markup]] = []
-    for kind in largest:
-        rows = found[kind]
-        methods = {row["method"] for row in rows}
-        users = "all" if methods >= set(federated) else ", ".join(name for name in federated if name in methods)
-        way = "↓ down" if rows[0]["metric"] == "bytes_down" else "↑ up"
-        counts = sorted({row["messages"] for row in rows})
-        span = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,}–{counts[-1]:,}"
-        size = _size(max(row["value"] / max(1, row["messages"]) for row in rows))
-        lines.append([Markup(f"<code>{_html.escape(kind)}</code>"), way, span, size, users, _reveals(kind)])
-    return lines
-
-
-def _size(size: float) -> str:
-    for unit, scale in (("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            return f"{short(size / scale)} {unit}"
-    return f"{size:.0f} B"
-
-
-def _reveals(kind: str) -> str | Markup:
-    """A message's documentation: what it is, and what it reveals."""
-    documentation = (KINDS[kind].__doc__ or "") if kind in KINDS else ""
-    about, _, reveals = documentation.partition("Reveals:")
-    about, reveals = (" ".join(text.split()) for text in (about.partition("\n\n")[0], reveals))
-    if not reveals:
-        return MISSING
-    return Markup(f"<p>{_html.prose(about).text}</p><strong>Reveals</strong> {_html.prose(reveals).text}")
 
 
 def _shown(run: Run) -> dict[str, Any]:

@@ -78,7 +78,11 @@ def landing_frame(shown: list[Scene]) -> Array:
 
 
 def _bulk(points: Array) -> Array:
-    return np.asarray(np.quantile(points.reshape(-1, 2), (0.005, 0.995), axis=0))
+    """The extremes, but no farther out than half the width of all but a hundredth of the points."""
+    flat = points.reshape(-1, 2)
+    low, high = np.quantile(flat, (0.005, 0.995), axis=0)
+    reach = (high - low) / 2
+    return np.stack([np.maximum(flat.min(0), low - reach), np.minimum(flat.max(0), high + reach)])
 
 
 def _corners(clouds: list[Array]) -> Array:

@@ -112,7 +112,14 @@ def label_ends(axes: Axes, labels: list[EndLabel], gap: float = 0.062) -> None:
             va="center",
             fontsize=9.5,
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": end.color, "linewidth": 0.7, "alpha": 0.6, "shrinkA": 1},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": end.color,
+                "linewidth": 0.7,
+                "alpha": 0.6,
+                "shrinkA": 2,
+                "relpos": (0, 0.5),
+            },
         )
 
 

@@ -100,9 +100,10 @@ def _value(statistics: Statistics, key: tuple[str, str], column: _Column) -> Val
 def _cell(column: _Column, value: Value | None) -> str:
     if value is None:
         return MISSING
-    spread = column.text(value.spread)
-    bare = value.count == 1 or column.distance is None or column.metric.startswith("bytes_")
-    return column.text(value.mean) if bare else f"{column.text(value.mean)} ± {spread}"
+    if value.count == 1 or column.text is not number:
+        return column.text(value.mean)
+    tiny = abs(value.mean) < 0.001  # else the spread gets the mean's own decimals
+    return f"{number(value.mean)} ± {number(value.spread) if tiny else f'{value.spread:.3f}'}"
 
 
 def _best(statistics: Statistics, keys: list[tuple[str, str]], column: _Column) -> list[int]:

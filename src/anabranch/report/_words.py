@@ -145,8 +145,7 @@ def _floor(statistics: Statistics, problem: str) -> str:
     values = [v.mean for m in statistics.methods(problem) if (v := statistics.value(problem, m, "w2_floor"))]
     if not values:
         return ""
-    level = number(sum(values) / len(values))
-    return f"Two sets of true target points of the same size are {level} apart: the noise floor."
+    return f"The noise floor is {number(sum(values) / len(values))}."
 
 
 def _ranked(

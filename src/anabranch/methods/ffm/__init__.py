@@ -25,16 +25,16 @@ from anabranch.methods.ffm._presets import PRESETS, TrainedFlow, preset, train_f
 from anabranch.methods.ffm._semidiscrete import dual_of, place
 from anabranch.methods.ffm._server import FlowServer, Phase, Progress
 from anabranch.methods.ffm._settings import (
-    COUPLINGS,
     CouplingSettings,
     FlowMatching,
     FlowSettings,
     PotentialSettings,
     SemiDiscreteSettings,
+    coupling_names,
+    register_coupling,
 )
 
 __all__ = [
-    "COUPLINGS",
     "PRESETS",
     "Award",
     "Awarded",
@@ -60,9 +60,11 @@ __all__ = [
     "Settle",
     "SharePotential",
     "TrainedFlow",
+    "coupling_names",
     "dual_of",
     "half_of",
     "place",
     "preset",
+    "register_coupling",
     "train_flow",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,6 @@ from anabranch.coupling import (
     Coupling,
     EntropicPotential,
     GlobalPotential,
-    Independent,
-    MinibatchOT,
     Pairs,
     PotentialCoupling,
     Source,
@@ -23,7 +22,7 @@ from anabranch.errors import RefusedError
 from anabranch.federation import Silo
 from anabranch.flow import Path, PathSample, network, path
 from anabranch.methods.ffm._messages import Prepare
-from anabranch.methods.ffm._settings import FlowMatching
+from anabranch.methods.ffm._settings import COUPLINGS, POTENTIAL_COUPLINGS, FlowMatching
 
 
 @dataclass
@@ -66,11 +65,8 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
     coupling: Coupling | None = None
     if potential is not None:
         coupling = potential_coupling(settings, question.weight, potential)
-    elif settings.coupling.name == "independent":
-        coupling = Independent()
-    elif settings.coupling.name == "minibatch":
-        options = settings.coupling
-        coupling = MinibatchOT(options.solver, options.epsilon, options.replacement)
+    elif settings.coupling.name in COUPLINGS:
+        coupling = COUPLINGS[settings.coupling.name](settings.coupling, question.weight)
     return FlowHalf(settings, question.weight, source, path(flow.path, flow.sigma), field, potential, coupling)
 
 
@@ -84,7 +80,7 @@ def half_of(silo: Silo) -> FlowHalf:
 
 def potential_network(settings: FlowMatching, dimension: int, seed: int = 0) -> nn.Module | None:
     """The potential's network, where the coupling has one."""
-    if settings.coupling.name not in ("potential", "entropic", "balanced"):
+    if settings.coupling.name not in POTENTIAL_COUPLINGS:
         return None
     options = settings.potential
     return network("potential-mlp", dimension, seed, hidden=options.hidden, layers=options.layers)
@@ -104,11 +100,21 @@ def potential_coupling(settings: FlowMatching, weight: float, potential: nn.Modu
 
 def load_parameters(module: nn.Module, parameters: dict[str, Tensor]) -> None:
     """Points the module's parameters at the given tensors: nothing is copied inside one process."""
-    for name, parameter in module.named_parameters():
+    for name, parameter in named_parameters(module).items():
         parameter.data = parameters[name]
 
 
 def gradients(loss: Tensor, module: nn.Module) -> dict[str, Tensor]:
     """∇ of the loss in the module's parameters, by name."""
-    named = dict(module.named_parameters())
+    named = named_parameters(module)
     return dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
+
+
+_NAMED: WeakKeyDictionary[nn.Module, dict[str, nn.Parameter]] = WeakKeyDictionary()
+
+
+def named_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The module's parameters by name; remembered, since walking a module costs more than a small layer's work."""
+    if module not in _NAMED:
+        _NAMED[module] = dict(module.named_parameters())
+    return _NAMED[module]

@@ -24,8 +24,6 @@ from anabranch.methods.ffm._messages import Award, Awarded, Lookup, Scores, Sett
 from anabranch.methods.ffm._settings import SemiDiscreteSettings
 from anabranch.transport import Nearest, SemiDual, bisect, lookup
 
-LOCAL_ROUNDS = 1500  # of a silo's own fit, when its atoms are groups
-
 
 class SemiDiscreteServer:
     """The server half: takes minima, hands out awards, sets the step. It sees no noise and no point."""
@@ -149,7 +147,7 @@ def settle(silo: Silo, question: Settle) -> Done:
         options = half.settings.semidiscrete
         fine.fit(
             lambda count: noise[torch.randint(len(noise), (count,), generator=generator)],
-            min(LOCAL_ROUNDS, options.rounds),
+            options.local_rounds,
             options.count,
             options.first,
             options.last,

@@ -16,7 +16,7 @@ from anabranch.methods.ffm import _silo
 from anabranch.methods.ffm._messages import Gradient, LocalSteps, Prepare
 from anabranch.methods.ffm._potential import PotentialServer
 from anabranch.methods.ffm._semidiscrete import SemiDiscreteServer
-from anabranch.methods.ffm._settings import FlowMatching
+from anabranch.methods.ffm._settings import POTENTIAL_COUPLINGS, FlowMatching
 
 __all__ = ["FlowServer", "Phase", "Progress"]
 SILO_HALF = _silo  # importing the server half registers the silo half
@@ -65,7 +65,7 @@ class FlowServer:
         self.semidiscrete: SemiDiscreteServer | None = None
         if settings.coupling.name == "semidiscrete":
             self.semidiscrete = SemiDiscreteServer(settings.semidiscrete, federation)
-        elif settings.coupling.name in ("potential", "entropic", "balanced"):
+        elif settings.coupling.name in POTENTIAL_COUPLINGS:
             self.potential = PotentialServer(settings, federation, seeds.derive(seed, "potential"))
         self.phases = self._phases()
         self.failures: dict[str, str] = {}

@@ -3,12 +3,42 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
+from anabranch.coupling import Coupling, Independent, MinibatchOT
 from anabranch.errors import UsageError, unknown
 
-COUPLINGS = ("independent", "minibatch", "potential", "entropic", "balanced", "semidiscrete")
+POTENTIAL_COUPLINGS = ("potential", "entropic", "balanced")
+COUPLINGS: dict[str, CouplingBuilder] = {}  # couplings that need no exchange, by name
+Builder = TypeVar("Builder", bound="CouplingBuilder")
+
+
+class CouplingBuilder(Protocol):
+    """Makes a coupling from the settings and the silo's weight λ."""
+
+    def __call__(self, options: CouplingSettings, weight: float) -> Coupling: ...
+
+
+def register_coupling(name: str) -> Callable[[Builder], Builder]:
+    """Makes a function `(options, weight) -> Coupling` known under a name, so that settings can ask for it.
+
+    The silo half runs where the data is: every silo must have registered the coupling before it is asked.
+    """
+
+    def register(builder: Builder) -> Builder:
+        if name in coupling_names():
+            raise UsageError(f"There is already a coupling '{name}'. Register this one under another name.")
+        COUPLINGS[name] = builder
+        return builder
+
+    return register
+
+
+def coupling_names() -> list[str]:
+    """Every coupling that settings may name."""
+    return [*COUPLINGS, *POTENTIAL_COUPLINGS, "semidiscrete"]
 
 
 @dataclass(frozen=True)
@@ -58,10 +88,20 @@ class CouplingSettings:
     group: int = 1
 
     def __post_init__(self) -> None:
-        if self.name not in COUPLINGS:
-            raise unknown("coupling", self.name, COUPLINGS)
+        if self.name not in coupling_names():
+            raise unknown("coupling", self.name, coupling_names())
         if self.group < 1:
             raise UsageError(f"Groups of {self.group} points were asked for; a group holds at least one.")
+
+
+@register_coupling("independent")
+def _independent(options: CouplingSettings, weight: float) -> Coupling:
+    return Independent()
+
+
+@register_coupling("minibatch")
+def _minibatch(options: CouplingSettings, weight: float) -> Coupling:
+    return MinibatchOT(options.solver, options.epsilon, options.replacement)
 
 
 @dataclass(frozen=True)
@@ -80,24 +120,26 @@ class PotentialSettings:
 @dataclass(frozen=True)
 class SemiDiscreteSettings:
     """Fitting semi-discrete duals: `rounds` lookups of `count` noises, with steps falling from `first` to `last`
-    (in units of the spread of the first answers), then `noises` in all assigned ahead, `block` at a time."""
+    (in units of the spread of the first answers), then `noises` in all assigned ahead, `block` at a time. Protected silos
+    fit their own points for `local_rounds`, without a word to anybody."""
 
     rounds: int = 3000
     count: int = 4096
     first: float = 3.0
     last: float = 0.02
+    local_rounds: int = 3000
     noises: int = 2**20
     block: int = 2**16
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "count", "noises", "block"):
+        for name in ("rounds", "count", "local_rounds", "noises", "block"):
             if getattr(self, name) < 1:
                 raise UsageError(f"semidiscrete.{name} is {getattr(self, name)}; it must be at least 1.")
 
 
 @dataclass(frozen=True)
 class FlowMatching:
-    """Federated flow matching with any of its couplings; `silo_json` is what a silo must know of it."""
+    """Federated flow matching with any of its couplings: everything that server and silos must agree on."""
 
     flow: FlowSettings = field(default_factory=FlowSettings)
     coupling: CouplingSettings = field(default_factory=CouplingSettings)

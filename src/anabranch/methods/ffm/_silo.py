@@ -30,6 +30,10 @@ def prepare(silo: Silo, question: Prepare) -> Done:
 
 def _load(half: FlowHalf, question: Gradient | LocalSteps) -> None:
     load_parameters(half.field, question.parameters)
+    _load_potential(half, question)
+
+
+def _load_potential(half: FlowHalf, question: Gradient | LocalSteps) -> None:
     if question.potential and half.potential is not None:
         load_parameters(half.potential, question.potential)
 
@@ -52,8 +56,9 @@ def gradient(silo: Silo, question: Gradient) -> GradientReply:
 def gradient_together(silos: Sequence[Silo], question: Gradient, weights: Tensor) -> GradientReply:
     """The same for many silos: their batches side by side in one forward and backward pass, rows weighted by λ."""
     halves = [half_of(silo) for silo in silos]
+    load_parameters(halves[0].field, question.parameters)
     for half in halves:
-        _load(half, question)
+        _load_potential(half, question)
     samples = examples(silos, halves)
     merged = PathSample(*(torch.cat([getattr(s, name) for s in samples]) for name in ("x_t", "u_t", "t")))
     rows = torch.cat([(w / s.x_t.numel()).expand(len(s.x_t)) for w, s in zip(weights, samples, strict=True)])

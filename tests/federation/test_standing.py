@@ -1,0 +1,167 @@
+"""Keep and Rewind: what a silo stores it finds again, and nothing else is taken for it."""
+
+import pytest
+import torch
+
+from anabranch.errors import CheckpointError, QuorumError, RunFolderError
+from anabranch.federation import Federation, Silo, load, save, write_atomically
+
+STATE = {
+    "duals": torch.randn(5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
+    "bits": torch.tensor([1, 2, 255], dtype=torch.uint8),
+    "count": torch.tensor(7),
+}
+
+
+def silos(folder, names="ab"):
+    return [Silo(name, torch.zeros(3, 2), folder=folder / name if folder else None) for name in names]
+
+
+def opened(members, run="run"):
+    federation = Federation(members)
+    federation.open(run, seed=0)
+    return federation
+
+
+def keep(federation, number, oldest=0):
+    federation.start_round(number)
+    federation.keep(oldest)
+
+
+def rewind(members, number):
+    """As after a restart: the run is opened again, then every silo goes back."""
+    opened(members).rewind(number)
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+class TestKeepAndRewind:
+    def test_the_state_comes_back_to_the_bit(self, tmp_path):
+        members = silos(tmp_path)
+        federation = opened(members)
+        members[0].state = {name: tensor.clone() for name, tensor in STATE.items()}
+        keep(federation, 3)
+        members[0].state = {"duals": torch.zeros(1)}
+        rewind(members, 3)
+        found = members[0].state
+        assert found.keys() == STATE.keys()
+        assert all(torch.equal(found[n], STATE[n]) and found[n].dtype == STATE[n].dtype for n in STATE)
+
+    def test_a_fresh_process_finds_it_too(self, tmp_path):
+        members = silos(tmp_path)
+        members[1].state = {"x": torch.ones(2)}
+        keep(opened(members), 3)
+        fresh = silos(tmp_path)
+        opened(fresh).rewind(3)
+        assert torch.equal(fresh[1].state["x"], torch.ones(2)) and fresh[0].state == {}
+
+    def test_each_round_is_kept_by_itself(self, tmp_path):
+        members = silos(tmp_path)
+        federation = opened(members)
+        for number in (1, 2):
+            members[0].state = {"x": torch.tensor(number)}
+            keep(federation, number)
+        for number in (1, 2):
+            federation.rewind(number)
+            assert int(members[0].state["x"]) == number
+
+    def test_what_can_be_rebuilt_is_forgotten(self, tmp_path):
+        members = silos(tmp_path)
+        federation = opened(members)
+        keep(federation, 1)
+        members[0].cache["half"] = object()
+        rewind(members, 1)
+        assert members[0].cache == {}
+
+    def test_old_rounds_are_forgotten(self, tmp_path):
+        federation = opened(silos(tmp_path))
+        for number in (9, 10, 11):
+            keep(federation, number, oldest=10)
+        assert files(tmp_path / "a") == ["round-00000010.safetensors", "round-00000011.safetensors"]
+
+    def test_a_round_that_was_not_kept_is_refused_with_a_sentence(self, tmp_path):
+        federation = opened(silos(tmp_path))
+        keep(federation, 1)
+        with pytest.raises(CheckpointError, match="no readable checkpoint"):
+            federation.rewind(2)
+
+    def test_a_silo_without_a_folder_says_that_it_cannot_rewind(self):
+        with pytest.raises(CheckpointError, match="'a' has no folder"):
+            opened(silos(None)).rewind(1)
+
+    def test_the_state_of_another_silo_is_refused(self, tmp_path):
+        keep(opened(silos(tmp_path)), 1)
+        (tmp_path / "a" / "round-00000001.safetensors").replace(tmp_path / "b" / "round-00000001.safetensors")
+        with pytest.raises(CheckpointError, match='belongs to silo "a"'):
+            opened(silos(tmp_path, "b")).rewind(1)
+
+    @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "garbage"])
+    def test_a_damaged_file_is_refused_with_a_sentence(self, tmp_path, damage):
+        members = silos(tmp_path)
+        members[0].state = dict(STATE)
+        federation = opened(members)
+        keep(federation, 1)
+        path = tmp_path / "a" / "round-00000001.safetensors"
+        data = path.read_bytes()
+        changed = {
+            "cut": data[:-3],
+            "flip": data[:-1] + bytes([data[-1] ^ 1]),
+            "empty": b"",
+            "garbage": b"\x80\x04" * 50,
+        }
+        path.write_bytes(changed[damage])
+        with pytest.raises(CheckpointError, match="corrupted"):
+            rewind(members, 1)
+
+    @pytest.mark.xfail(strict=True, reason="Keep and Rewind stand at one place: the stored Done is given, nothing done")
+    def test_a_rewind_is_carried_out_even_at_the_place_of_the_last_answer(self, tmp_path):
+        members = silos(tmp_path)
+        federation = opened(members)
+        keep(federation, 3)
+        members[0].state["x"] = torch.ones(1)
+        federation.rewind(3)
+        assert members[0].state == {}
+
+    @pytest.mark.xfail(strict=True, reason="clearing up after the failed write fails itself, and hides the sentence")
+    def test_a_disk_that_cannot_be_written_is_named(self, tmp_path):
+        (tmp_path / "a").write_text("a file where a folder should be")
+        with pytest.raises(QuorumError, match="could not be written"):
+            keep(opened(silos(tmp_path, "a")), 1)
+
+    @pytest.mark.xfail(strict=True, reason="the stamp holds silo and round but not the run")
+    def test_the_state_of_another_run_is_refused(self, tmp_path):
+        keep(opened(silos(tmp_path), run="one"), 1)
+        with pytest.raises(CheckpointError):
+            opened(silos(tmp_path), run="two").rewind(1)
+
+    @pytest.mark.xfail(strict=True, reason="a silo with state and no folder says that it was stored")
+    def test_a_silo_that_cannot_store_its_state_says_so(self):
+        members = silos(None)
+        members[0].state["x"] = torch.ones(1)
+        with pytest.raises(QuorumError, match="'a'"):
+            keep(opened(members), 1)
+
+
+class TestStore:
+    def test_facts_and_tensors_come_back(self, tmp_path):
+        save(tmp_path / "deep" / "file", STATE, {"round": 3, "silo": "ä"})
+        tensors, facts = load(tmp_path / "deep" / "file")
+        assert facts == {"round": 3, "silo": "ä"} and all(torch.equal(tensors[n], STATE[n]) for n in STATE)
+
+    def test_no_temporary_file_is_left(self, tmp_path):
+        write_atomically(tmp_path / "x", b"1")
+        write_atomically(tmp_path / "x", b"2")
+        assert files(tmp_path) == ["x"] and (tmp_path / "x").read_bytes() == b"2"
+
+    def test_a_failed_write_leaves_the_old_file(self, tmp_path, monkeypatch):
+        write_atomically(tmp_path / "x", b"old")
+
+        def full(descriptor):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(RunFolderError, match="No space left"):
+            write_atomically(tmp_path / "x", b"new")
+        assert files(tmp_path) == ["x"] and (tmp_path / "x").read_bytes() == b"old"
