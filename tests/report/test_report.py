@@ -16,7 +16,7 @@ from anabranch.report._style import looks
 from anabranch.report._words import failures, findings
 from anabranch.runs import RunFolder, from_dict, train
 
-NASTY = 'a <b>&"$x$</title><script>alert(1)</script>'
+NASTY = r'a <b>&"$\frac$</title><script>alert(1)</script>'
 TINY = {
     "flow": {"source": "8gaussians", "rounds": 12, "batch": 32, "hidden": 16, "layers": 2},
     "data": {"target": "moons", "points": 60, "groups": [[0], [1]]},

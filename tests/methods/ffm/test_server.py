@@ -69,7 +69,7 @@ class TestPhases:
     def test_training_lowers_the_loss(self, lab, name):
         server = lab.server(lab.settings(name, rounds=150, rate=5e-3), lab.silos())
         losses = [float(p.metrics["loss"]) for p in server.run() if p.phase == "flow"]
-        assert sum(losses[-20:]) < 0.7 * sum(losses[:20])
+        assert sum(losses[-20:]) < 0.85 * sum(losses[:20])
 
     def test_a_potential_that_goes_on_learning_is_updated_every_so_often(self, lab):
         server = lab.server(lab.settings("potential", every=2), lab.silos())

@@ -120,8 +120,8 @@ class PotentialSettings:
 @dataclass(frozen=True)
 class SemiDiscreteSettings:
     """Fitting semi-discrete duals: `rounds` lookups of `count` noises, with steps falling from `first` to `last`
-    (in units of the spread of the first answers), then `noises` in all assigned ahead, `block` at a time. Protected silos
-    fit their own points for `local_rounds`, without a word to anybody."""
+    (in units of the spread of the first answers), then `noises` in all assigned ahead, `block` at a time. Protected
+    silos fit their own points for `local_rounds`, without a word to anybody."""
 
     rounds: int = 3000
     count: int = 4096
