@@ -26,9 +26,7 @@ def people(count, shift=0.0):
 
 
 def pool(tables):
-    return Table(
-        {name: [text for table in tables for text in table.columns[name]] for name in tables[0].names}
-    )
+    return Table({name: [text for table in tables for text in table.columns[name]] for name in tables[0].names})
 
 
 def encoder_of(**tables):
@@ -40,10 +38,7 @@ def drop(table, share):
     """The table with a share of its values missing."""
     random = numpy.random.default_rng(len(table))
     return Table(
-        {
-            name: [text if random.random() > share else "NA" for text in values]
-            for name, values in table.columns.items()
-        }
+        {name: [text if random.random() > share else "NA" for text in values] for name, values in table.columns.items()}
     )
 
 
@@ -58,9 +53,7 @@ def test_the_federated_encoder_is_the_pooled_encoder(share):
         else:
             assert ours.mean == pytest.approx(theirs.mean, rel=1e-12)
             # a mean near 1e6 is itself known to 1e-10 only, and so is a silo's distance from it
-            assert ours.deviation == pytest.approx(
-                theirs.deviation, rel=1e-9 if ours.name == "far" else 1e-12
-            )
+            assert ours.deviation == pytest.approx(theirs.deviation, rel=1e-9 if ours.name == "far" else 1e-12)
             assert ours.whole == theirs.whole
     assert federated == encoder_of(c=c, a=a, b=b)
 
@@ -132,9 +125,7 @@ def test_a_constant_column_has_deviation_one(text):
 def test_missing_values_are_refused_or_typical():
     table = Table({"x": ["1", "3", "NA"], "town": ["Cork", "?", "Cork"]})
     kinds = infer_kinds(table)
-    encoder = merge(
-        {"a": summarise(table, kinds), "b": summarise(Table({"x": ["5"], "town": ["Bonn"]}), kinds)}
-    )
+    encoder = merge({"a": summarise(table, kinds), "b": summarise(Table({"x": ["5"], "town": ["Bonn"]}), kinds)})
     with pytest.raises(DataError, match="Column 'x' lacks 1 of 3 values"):
         encoder.encode(table)
     x = encoder.encode(table, missing="typical")

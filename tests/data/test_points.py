@@ -61,9 +61,7 @@ def test_smallest_can_be_lowered():
 )
 def test_split_sizes(count, fraction, held):
     parts = split(count, fraction, generator(0))
-    assert (
-        len(parts.held_out) == held and (parts.train.diff() > 0).all() and (parts.held_out.diff() > 0).all()
-    )
+    assert len(parts.held_out) == held and (parts.train.diff() > 0).all() and (parts.held_out.diff() > 0).all()
     assert torch.equal(torch.cat((parts.train, parts.held_out)).sort().values, torch.arange(count))
 
 

@@ -10,9 +10,7 @@ from anabranch.seeds import generator
 
 def test_the_velocity_network_is_the_stack_it_says():
     field = VelocityMLP(2)
-    widths = [
-        (layer.in_features, layer.out_features) for layer in field.stack if isinstance(layer, nn.Linear)
-    ]
+    widths = [(layer.in_features, layer.out_features) for layer in field.stack if isinstance(layer, nn.Linear)]
     assert widths == [(3, 64), (64, 64), (64, 64), (64, 2)]
     assert sum(isinstance(layer, nn.SELU) for layer in field.stack) == 3
     x, t = torch.randn(5, 2, generator=generator(0)), torch.rand(5, generator=generator(1))

@@ -51,8 +51,7 @@ def test_euler_looks_at_the_left_end_of_each_step():
 @pytest.mark.parametrize("solver", PRICES)
 def test_the_order_of_convergence(solver):
     errors = [
-        float((integrate(linear, start(), steps * PRICES[solver], solver).x1 - exact()).norm())
-        for steps in (64, 128)
+        float((integrate(linear, start(), steps * PRICES[solver], solver).x1 - exact()).norm()) for steps in (64, 128)
     ]
     assert math.log2(errors[0] / errors[1]) == pytest.approx(ORDERS[solver], abs=0.1)
 

@@ -49,9 +49,7 @@ def test_usage_and_its_distance_from_uniform():
 @pytest.mark.parametrize(("count", "draws"), [(2, 5), (7, 3), (10, 200), (1, 4)])
 def test_chance_alone_by_summing_the_binomial(count, draws):
     p = 1 / count
-    deviation = sum(
-        math.comb(draws, k) * p**k * (1 - p) ** (draws - k) * abs(k - draws * p) for k in range(draws + 1)
-    )
+    deviation = sum(math.comb(draws, k) * p**k * (1 - p) ** (draws - k) * abs(k - draws * p) for k in range(draws + 1))
     assert uniform_total_variation(count, draws) == pytest.approx(count * deviation / (2 * draws))
 
 

@@ -23,9 +23,7 @@ def cloud(n, *names):
 
 def from_counts(samples, target, bins):
     edges = projection_edges(samples, DIRECTIONS, bins)
-    return sliced_wasserstein2_from_counts(
-        samples, DIRECTIONS, edges, projection_counts(target, DIRECTIONS, edges)
-    )
+    return sliced_wasserstein2_from_counts(samples, DIRECTIONS, edges, projection_counts(target, DIRECTIONS, edges))
 
 
 def test_directions_are_unit_vectors_in_all_directions():

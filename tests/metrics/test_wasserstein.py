@@ -40,9 +40,7 @@ def test_between_gaussians_it_approaches_the_bures_distance():
 
 def test_sets_of_unequal_size():
     x = torch.tensor([[0.0], [1.0]])
-    y = torch.tensor(
-        [[0.0], [1.0], [5.0]]
-    )  # masses: 1/3 stays at 0, 1/6 goes 0→1, 1/6 stays at 1, 1/3 goes 1→5
+    y = torch.tensor([[0.0], [1.0], [5.0]])  # masses: 1/3 stays at 0, 1/6 goes 0→1, 1/6 stays at 1, 1/3 goes 1→5
     assert wasserstein2(x, y) == pytest.approx(math.sqrt(1 / 6 + 16 / 3))
     assert wasserstein2(x, x.repeat(3, 1)) == pytest.approx(0, abs=1e-6)
 

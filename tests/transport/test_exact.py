@@ -43,9 +43,7 @@ def test_assignment_is_one_to_one_and_minimal(shape, dimension):
 def test_assignment_agrees_with_the_network_simplex(dimension):
     cost = half_squared_cost(points(2, 150, dimension), points(3, 150, dimension))
     weights = np.full(150, 1 / 150)
-    assert total(cost, assignment(cost)) / 150 == pytest.approx(
-        ot.emd2(weights, weights, cost.numpy()), rel=1e-9
-    )
+    assert total(cost, assignment(cost)) / 150 == pytest.approx(ot.emd2(weights, weights, cost.numpy()), rel=1e-9)
 
 
 @pytest.mark.parametrize("shape", [(120, 120), (256, 400)])
@@ -68,9 +66,7 @@ def test_hard_costs_stay_exact(monkeypatch, shape):
     ):
         index = assignment(cost)
         assert len(index.unique()) == shape[0]
-        assert total(cost, index) == pytest.approx(
-            reference(cost), rel=1e-9, abs=1e-10 * float(cost.abs().max())
-        )
+        assert total(cost, index) == pytest.approx(reference(cost), rel=1e-9, abs=1e-10 * float(cost.abs().max()))
 
 
 @pytest.mark.parametrize("wrong_duals", [-1.0, -100.0])
