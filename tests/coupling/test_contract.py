@@ -69,7 +69,9 @@ def coupling(request):
 
 
 def draw(coupling, seed=0, size=SIZE, data=None, source=None):
-    return coupling.draw(data or holder(), source or Recorder(), size, generator(seed, "own"), generator(seed, "shared"))
+    return coupling.draw(
+        data or holder(), source or Recorder(), size, generator(seed, "own"), generator(seed, "shared")
+    )
 
 
 def test_pairs_are_aligned_finite_and_of_the_size_asked_for(coupling):

@@ -486,4 +486,3 @@ class TestSilo:
     def test_a_silo_without_points_says_so(self):
         with pytest.raises(DataError, match="must be encoded first"):
             _ = Silo("a", None).data
-

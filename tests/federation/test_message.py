@@ -71,7 +71,9 @@ def example(cls, dtype=torch.float32, empty=False):
         if optional and empty:
             values[name] = None
         elif get_origin(hint) is dict:
-            values[name] = {} if empty else {"a.weight": tensor.clone(), "b/c": tensor[:0].clone(), "d": tensor.sum().to(dtype)}
+            values[name] = (
+                {} if empty else {"a.weight": tensor.clone(), "b/c": tensor[:0].clone(), "d": tensor.sum().to(dtype)}
+            )
         else:
             values[name] = (tensor[:0] if empty else tensor.clone()) if hint is Tensor else plain[hint]
     return cls(**values)
@@ -153,7 +155,9 @@ class TestDecode:
             with pytest.raises(MessageError):
                 decode(data[:end])
 
-    @pytest.mark.xfail(strict=True, reason="a message cut off after its header is taken for one with empty dictionaries")
+    @pytest.mark.xfail(
+        strict=True, reason="a message cut off after its header is taken for one with empty dictionaries"
+    )
     def test_a_cut_between_header_and_tensors_is_refused_too(self):
         data = encode(KINDS["ffm.share"]({"w": torch.zeros(2)}))
         with pytest.raises(MessageError):

@@ -83,7 +83,9 @@ class TestNoise:
         reply = Told(torch.zeros(100_000), {"x": torch.zeros(100_000)}, torch.arange(3))
         noisy = Noise(0.3, (Told.kind,))(silo(), reply)
         for part in (noisy.value, noisy.many["x"]):
-            assert float(part.mean()) == pytest.approx(0, abs=0.005) and float(part.std()) == pytest.approx(0.3, rel=0.01)
+            assert float(part.mean()) == pytest.approx(0, abs=0.005) and float(part.std()) == pytest.approx(
+                0.3, rel=0.01
+            )
         correlation = torch.corrcoef(torch.stack([noisy.value, noisy.many["x"]]))[0, 1]
         assert abs(float(correlation)) < 0.02
         assert torch.equal(noisy.counts, torch.arange(3))

@@ -69,7 +69,9 @@ class TestParticipation:
         for name, chance in LAMBDA.items():
             assert seen.count(name) / len(seen) == pytest.approx(chance, abs=0.03)
 
-    @pytest.mark.parametrize("participation", [Participation(), Participation("random", 2), Participation("weighted", 2)])
+    @pytest.mark.parametrize(
+        "participation", [Participation(), Participation("random", 2), Participation("weighted", 2)]
+    )
     @pytest.mark.parametrize("answered", [["a"], ["a", "c"], ["a", "b", "c"]])
     def test_renormalised_shares_sum_to_one(self, participation, answered):
         assert sum(participation.share(LAMBDA, answered)) == pytest.approx(1)

@@ -124,3 +124,8 @@ def test_more_candidates_than_source_points_are_refused(tmp_path):
     )
     with pytest.raises(Exception, match="the pool holds 20"):
         train(config, tmp_path / "run")
+
+
+def test_two_files_of_one_name_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="the same name"):
+        build_silos(from_dict({"data": {"files": ["a/x.npy", "b/x.npy"]}}))

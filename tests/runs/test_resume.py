@@ -7,7 +7,7 @@ import torch
 
 import anabranch.runs._drive as drive
 from anabranch.errors import CheckpointError, RunFolderError
-from anabranch.runs import Notes, RunFolder, load_run, resume, train
+from anabranch.runs import Notes, RunFolder, draw_samples, resume, train
 from tests.runs.tiny import tiny
 
 COUPLINGS = ["independent", "minibatch", "potential", "entropic", "balanced", "semidiscrete"]
@@ -152,7 +152,7 @@ def test_a_finished_run_is_not_run_again(tmp_path, monkeypatch):
 def test_sampling_needs_a_checkpoint(tmp_path):
     RunFolder(tmp_path).begin(tiny())
     with pytest.raises(CheckpointError, match="no sound checkpoint"):
-        load_run(tmp_path)
+        draw_samples(tmp_path, 3, 1)
     with pytest.raises(RunFolderError, match="no run folder"):
         resume(tmp_path / "nowhere")
 
@@ -173,3 +173,25 @@ def test_the_run_folder_holds_what_happened(tmp_path):
     assert RunFolder(tmp_path).config() == tiny()
     assert RunFolder(tmp_path).metrics()[-1]["round"] == 12
     assert RunFolder(tmp_path).load_arrays("samples.npz")["generated_1"].shape == (64, 2)
+
+
+def test_sampling_needs_no_data(tmp_path, monkeypatch):
+    import anabranch.runs._drive as runs
+
+    train(tiny(), tmp_path)
+    monkeypatch.setattr(runs, "build_silos", lambda *_: pytest.fail("looked at the data"))
+    assert draw_samples(tmp_path, 3, 1).x1.shape == (3, 2)
+
+
+def test_changed_data_is_noticed(tmp_path):
+    import numpy as np
+
+    from anabranch.runs import from_dict
+
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).normal(size=(50, 2)))
+    config = from_dict({"data": {"files": [str(tmp_path / "a.npy")]}, "flow": {"rounds": 12, "batch": 8}})
+    with pytest.raises(Killed):
+        train(config, tmp_path / "run", killer(8))
+    np.save(tmp_path / "a.npy", np.random.default_rng(1).normal(size=(50, 2)))
+    with pytest.raises(CheckpointError, match="other points than when it stored"):
+        resume(tmp_path / "run")

@@ -70,7 +70,7 @@ def train(
     problem: Annotated[str | None, typer.Option(help="A problem of the recipe; the first by default.")] = None,
     method: Annotated[str | None, typer.Option(help="A method of the recipe; the first by default.")] = None,
     scale: Annotated[str, typer.Option(help="smoke, small or paper.")] = "small",
-    seed: Annotated[int, typer.Option(help="Seed of everything but the data.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything but the data; 0, or the file's own.")] = None,
     out: Out = None,
     change: Change = None,
 ) -> None:
@@ -85,12 +85,14 @@ def train(
 
     check_seed(seed)
     if recipe_name.endswith(".toml"):
+        if problem or method:
+            raise UsageError("A .toml file names its own problem and method; change them there, or with --set.")
         values = from_toml(Path(recipe_name)).to_dict()
-        config = from_dict(override({**values, "seed": seed or values["seed"]}, change or []))
+        config = from_dict(override({**values, **({} if seed is None else {"seed": seed})}, change or []))
         label = f"{config.problem}-{config.method}-seed-{config.seed}"
     else:
         found = recipe(recipe_name)
-        config = found.config(problem or found.problems[0], method or found.methods[0], scale, seed, change or [])
+        config = found.config(problem or found.problems[0], method or found.methods[0], scale, seed or 0, change or [])
         label = f"{config.recipe}-{config.problem}-{config.method}-seed-{config.seed}"
     folder = out or Path("runs") / label
     with training_notes(config.method) as notes:
@@ -199,7 +201,7 @@ def reproduce(
         page = write_report(outcome.runs, folder / "report.html", checks=records)
         console.print(f"Report: {page}", highlight=False)
     if as_json:
-        typer.echo(json.dumps({"rows": outcome.rows, "checks": records}))
+        typer.echo(json.dumps({"rows": outcome.rows, "checks": records, "failures": outcome.failures}))
     else:
         print_table(summary_table(outcome.rows), found.title)
         print_checks(outcome.checks)

@@ -6,7 +6,7 @@ Every coupling draws aligned pairs and says which points it used; the training l
 from anabranch.coupling._balanced import BalancedPotential
 from anabranch.coupling._independent import Independent
 from anabranch.coupling._minibatch import MinibatchOT
-from anabranch.coupling._pairs import Coupling, Pairs, Source
+from anabranch.coupling._pairs import Coupling, Pairs, Source, batch, pair
 from anabranch.coupling._potential import EntropicPotential, GlobalPotential, Potential, PotentialCoupling
 from anabranch.coupling._semidiscrete import SemiDiscrete
 
@@ -22,4 +22,6 @@ __all__ = [
     "PotentialCoupling",
     "SemiDiscrete",
     "Source",
+    "batch",
+    "pair",
 ]

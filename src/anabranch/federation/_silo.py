@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ Answer = Callable[["Silo", Any], Message]
 FusedAnswer = Callable[[Sequence["Silo"], Any, Tensor], Message]
 A = TypeVar("A", bound=Answer)
 F = TypeVar("F", bound=FusedAnswer)
+
+ANSWERED = "answered/"  # the silo's own count of answers, by kind: part of its state
 
 _ANSWERS: dict[type[Message], Answer] = {}
 _FUSED: dict[type[Message], FusedAnswer] = {}
@@ -91,6 +94,7 @@ class Silo:
         self.cache: dict[str, Any] = {}
         self.seed = 0
         self.round = 0
+        self.sequence = 0
         self._last: tuple[tuple[str, int, int], Message] | None = None
 
     @staticmethod
@@ -129,8 +133,8 @@ class Silo:
         return seeds.generator(self.seed, "shared", self.round, *names)
 
     def private_generator(self, *names: str | int) -> torch.Generator:
-        """Random numbers that nobody outside the silo can derive."""
-        return seeds.generator(self.secret, "private", self.name, self.round, *names)
+        """Random numbers that nobody outside the silo can derive, fresh for every question."""
+        return seeds.generator(self.secret, "private", self.name, self.round, self.sequence, *names)
 
     def answer(self, envelope: Envelope) -> Message:
         """The reply to a question; the stored one when the same place of the run is asked again."""
@@ -141,21 +145,30 @@ class Silo:
         half = _ANSWERS.get(type(question))
         if half is None:
             raise RefusedError(f"Silo '{self.name}' knows no answer to '{question.kind}'.")
-        self.round = envelope.round
+        self.round, self.sequence = envelope.round, envelope.sequence
         self._spend(question)
         reply = half(self, question)
         self._last = (place, reply)
         return reply
 
-    def forget_last_reply(self) -> None:
-        """After a rewind the same places are lived through again, with other questions."""
+    def go_back(self, state: dict[str, Tensor]) -> None:
+        """Takes up an earlier state. What was answered since stays counted: a rewind must not refill a limit."""
+        spent = {key: value for key, value in self.state.items() if key.startswith(ANSWERED)}
+        self.state = {name: tensor.clone() for name, tensor in state.items()}
+        for key, value in spent.items():
+            self.state[key] = torch.maximum(value, self.state.get(key, value))
+        self.cache.clear()
         self._last = None
+
+    def fingerprint(self) -> str:
+        """A digest of the silo's own points, by which it knows them again."""
+        return hashlib.sha256(self.data.x.cpu().contiguous().numpy().tobytes()).hexdigest()
 
     def _spend(self, question: Message) -> None:
         limit = self.limits.get(question.kind)
         if limit is None:
             return
-        key = f"answered/{question.kind}"
+        key = f"{ANSWERED}{question.kind}"
         spent = int(self.state.get(key, torch.tensor(0))) + question.answers()
         if spent > limit:
             raise RefusedError(

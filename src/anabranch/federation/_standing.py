@@ -76,8 +76,8 @@ def keep(silo: Silo, question: Keep) -> Done:
     """Stores the state in the silo's folder; a silo that has neither folder nor state has nothing to store."""
     if silo.folder is not None:
         path = _path(silo.folder, silo.round)
-        _store.save(path, silo.state, {"silo": silo.name, "round": silo.round})
-        for old in silo.folder.glob("round-*.safetensors"):
+        _store.save(path, silo.state, {"silo": silo.name, "round": silo.round, "data": silo.fingerprint()})
+        for old in silo.folder.glob("round-*.checkpoint"):
             if old < _path(silo.folder, question.oldest):
                 old.unlink(missing_ok=True)
     return Done()
@@ -86,16 +86,19 @@ def keep(silo: Silo, question: Keep) -> Done:
 @answers(Rewind)
 def rewind(silo: Silo, question: Rewind) -> Done:
     """Loads the state stored at that round, or says that there is none."""
-    silo.cache.clear()
-    silo.forget_last_reply()
     if silo.folder is None:
         raise CheckpointError(f"Silo '{silo.name}' has no folder and cannot return to round {question.round}.")
     tensors, meta = _store.load(_path(silo.folder, question.round))
     if meta.get("silo") != silo.name:
         raise CheckpointError(f"The state of round {question.round} belongs to silo {json.dumps(meta.get('silo'))}.")
-    silo.state = {name: tensor.clone() for name, tensor in tensors.items()}
+    if meta.get("data") != silo.fingerprint():
+        raise CheckpointError(
+            f"Silo '{silo.name}' holds other points than when it stored round {question.round};"
+            " give it its old data back, or start a new run."
+        )
+    silo.go_back(tensors)
     return Done()
 
 
 def _path(folder: Path, number: int) -> Path:
-    return folder / f"round-{number:08d}.safetensors"
+    return folder / f"round-{number:08d}.checkpoint"

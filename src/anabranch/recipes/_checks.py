@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ class Check:
 
     def record(self) -> dict[str, Any]:
         """As it is printed in JSON."""
-        return {"name": self.name, "value": self.value, "limit": self.limit, "ok": self.ok}
+        value = self.value if self.value is not None and math.isfinite(self.value) else None
+        return {"name": self.name, "value": value, "limit": self.limit, "ok": self.ok}
 
 
 class Means:
@@ -72,7 +74,7 @@ def _check(entry: Mapping[str, Any], means: Means) -> Check:
         return Check(entry["name"], total, entry["at_least"], bool(values) and total >= entry["at_least"])
     if "limit" not in entry:
         raise UsageError(f"The check '{entry['name']}' has neither a limit nor an at_least.")
-    worst = max(values, default=None)
+    worst = math.nan if any(math.isnan(value) for value in values) else max(values, default=None)
     return Check(entry["name"], worst, entry["limit"], worst is not None and worst <= entry["limit"])
 
 

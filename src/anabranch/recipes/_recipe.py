@@ -43,7 +43,7 @@ class Recipe:
         return found
 
     def config(self, problem: str, method: str, scale: str, seed: int, changes: Iterable[str] = ()) -> Config:
-        """One cell. The scale changes the base, then the problem, then the method, then `changes` (key=value)."""
+        """One cell: the base, changed by the method's preset, the problem, the method, the scale and `changes`."""
         if problem not in self.problems:
             raise unknown("problem", problem, self.problems)
         if method not in self.methods:

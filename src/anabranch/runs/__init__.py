@@ -2,7 +2,7 @@
 
 from anabranch.runs._build import build_federation, build_silos, source_points
 from anabranch.runs._config import SECTIONS, Config, from_dict, from_toml, merged, override
-from anabranch.runs._drive import Notes, load_run, resume, train
+from anabranch.runs._drive import Notes, resume, train
 from anabranch.runs._evaluate import Evaluation, Row, evaluate
 from anabranch.runs._folder import Checkpoint, RunFolder, environment
 from anabranch.runs._sample import draw_samples, save_samples
@@ -22,7 +22,6 @@ __all__ = [
     "evaluate",
     "from_dict",
     "from_toml",
-    "load_run",
     "merged",
     "override",
     "resume",

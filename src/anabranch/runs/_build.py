@@ -15,12 +15,16 @@ from anabranch.federation import Clip, Federation, Noise, Participation, Postpro
 from anabranch.methods.tables import agree
 from anabranch.runs._config import Config, DataSettings
 
+GRADIENTS = ("ffm.gradient.reply", "ffm.potential.reply")
 PARTITIONS = ("component", "shards", "dirichlet", "iid")
 
 
 def build_silos(config: Config, folder: Path | None = None) -> tuple[list[Silo], Encoder | None]:
     """The silos of a run, each with its held-out points; for tables also the encoder that they agreed on."""
     data, encoder = config.data, None
+    stems = [Path(name).stem for name in data.files]
+    if len(set(stems)) < len(stems):
+        raise UsageError("Two data files have the same name, which would be the name of two silos; rename one.")
     if data.files and data.files[0].endswith(".csv"):
         parts, encoder = _tables(config)
     elif data.files:
@@ -39,9 +43,9 @@ def build_federation(config: Config, silos: list[Silo]) -> Federation:
     settings, guards = config.federation, config.privacy
     postprocessors: list[Postprocessor] = []
     if guards.gradient_clip:
-        postprocessors.append(Clip(guards.gradient_clip, ("ffm.gradient.reply",)))
+        postprocessors.append(Clip(guards.gradient_clip, GRADIENTS))
     if guards.gradient_noise:
-        postprocessors.append(Noise(guards.gradient_noise, ("ffm.gradient.reply",)))
+        postprocessors.append(Noise(guards.gradient_noise, GRADIENTS))
     if guards.lookup_noise:
         postprocessors.append(Noise(guards.lookup_noise, ("ffm.lookup.reply",)))
     return Federation(
@@ -101,8 +105,10 @@ def _divide(data: DataSettings) -> dict[str, Points]:
 
 def _enough(data: DataSettings, generator: torch.Generator) -> Points:
     """Points of the shape; for a division by component more than needed, so that every silo gets its number."""
-    count = data.points * (len(data.groups) or data.silos)
-    return shape(data.target).sample(2 * count if data.partition == "component" else count, generator)
+    found = shape(data.target)
+    if data.partition == "component":
+        return found.sample(2 * data.points * (len(data.groups) or found.labels), generator)
+    return found.sample(data.points * data.silos, generator)
 
 
 def _load(name: str) -> Points:

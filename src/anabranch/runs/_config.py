@@ -90,6 +90,11 @@ class RunSettings:
     checkpoint_every: int = 0
     threads: int = 0
 
+    def __post_init__(self) -> None:
+        for name, least in (("log_every", 1), ("checkpoint_every", 0), ("threads", 0)):
+            if getattr(self, name) < least:
+                raise UsageError(f"run.{name} is {getattr(self, name)}; it must be at least {least}.")
+
 
 SECTIONS: dict[str, type] = {
     "flow": FlowSettings,
@@ -166,6 +171,9 @@ def from_toml(path: Path) -> Config:
         data["files"] = [str((path.parent / name).resolve()) for name in data["files"]]
     if isinstance(data, dict) and str(data.get("target", "")).endswith((".npy", ".npz")):
         data["target"] = str((path.parent / data["target"]).resolve())
+    flow = values.get("flow", {})
+    if isinstance(flow, dict) and str(flow.get("source", "")).endswith((".npy", ".npz")):
+        flow["source"] = str((path.parent / flow["source"]).resolve())
     method = values.get("method", "own")
     if "method" in values and method not in PRESETS:
         raise unknown("method", str(method), PRESETS)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from anabranch.errors import CheckpointError, RunFolderError
+from anabranch.errors import RunFolderError
 from anabranch.federation import Federation, Silo
 from anabranch.methods.ffm import FlowServer, Progress
 from anabranch.runs._build import build_federation, build_silos, source_points
@@ -47,16 +47,6 @@ def resume(path: Path, notes: Notes | None = None) -> list[Row]:
         raise RunFolderError(f"{path} is no run folder: it has no config.json. Start a run with 'anabranch train'.")
     with folder.locked():
         return _run(folder.config(), folder, notes or Notes())
-
-
-def load_run(path: Path) -> tuple[Config, FlowServer, list[Silo]]:
-    """A finished or interrupted run as it stands at its last checkpoint, for sampling."""
-    folder = RunFolder(path)
-    config = folder.config()
-    server, silos, done = _restore(config, folder, Notes())
-    if not done:
-        raise CheckpointError(f"{path} has no sound checkpoint yet; train or resume the run first.")
-    return config, server, silos
 
 
 def _run(config: Config, folder: RunFolder, notes: Notes) -> list[Row]:
@@ -138,7 +128,7 @@ def _save(folder: RunFolder, server: FlowServer, number: int) -> None:
     last checkpoints may still need."""
     known = folder.checkpoints()
     server.federation.keep(oldest=known[-1] if known else 0)
-    facts = {"ledger": server.federation.ledger.state()}
+    facts = {"ledger": server.federation.ledger.state(), "dimension": server.federation.dimension}
     folder.save_checkpoint(Checkpoint(number, server.state(), facts))
 
 

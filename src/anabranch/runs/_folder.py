@@ -104,7 +104,7 @@ class RunFolder:
 
     def checkpoints(self) -> list[int]:
         """The rounds that have a checkpoint, rising."""
-        return sorted(int(path.stem[6:]) for path in (self.path / "checkpoints").glob("round-*.safetensors"))
+        return sorted(int(path.stem[6:]) for path in (self.path / "checkpoints").glob("round-*.checkpoint"))
 
     def load_checkpoint(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest sound checkpoint, and a sentence about every one that had to be passed over."""
@@ -157,7 +157,7 @@ class RunFolder:
             raise RunFolderError(f"{self.path / name} is missing or unreadable; has the run finished?") from error
 
     def _checkpoint_path(self, number: int) -> Path:
-        return self.path / "checkpoints" / f"round-{number:08d}.safetensors"
+        return self.path / "checkpoints" / f"round-{number:08d}.checkpoint"
 
 
 def environment() -> dict[str, str]:

@@ -9,21 +9,28 @@ import torch
 from torch import Tensor
 
 from anabranch import seeds
-from anabranch.data import Encoder, Table
-from anabranch.errors import RunFolderError, UsageError
+from anabranch.data import Cloud, Encoder, Table, shape
+from anabranch.errors import CheckpointError, RunFolderError, UsageError
 from anabranch.flow import Flow, integrate
-from anabranch.methods.ffm import half_of
-from anabranch.runs._drive import load_run
+from anabranch.methods.ffm import FlowServer
+from anabranch.runs._build import source_points
+from anabranch.runs._folder import RunFolder
 
 FORMS = (".npy", ".csv", ".png")
 
 
 def draw_samples(run: Path, count: int, nfe: int | None, solver: str = "euler", seed: int = 0) -> Flow:
-    """`count` samples of the run's averaged model."""
-    _, server, silos = load_run(run)
-    x0 = half_of(silos[0]).source.points(count, seeds.generator(seed, "sample"))
-    with torch.no_grad():
-        return integrate(server.velocity(), x0, nfe, solver)
+    """`count` samples of the run's averaged model as of its last checkpoint; needs no data but the run folder."""
+    folder = RunFolder(run)
+    config = folder.config()
+    checkpoint, _ = folder.load_checkpoint()
+    if checkpoint is None:
+        raise CheckpointError(f"{run} has no sound checkpoint yet; train or resume the run first.")
+    dimension = int(checkpoint.facts["dimension"])
+    given = source_points(config)
+    source = shape(config.flow.source, dimension) if given is None else Cloud(given)
+    velocity = FlowServer.velocity_of(config.settings, dimension, checkpoint.state)
+    return integrate(velocity, source.points(count, seeds.generator(seed, "sample")), nfe, solver)
 
 
 def save_samples(run: Path, x: Tensor, out: Path) -> None:

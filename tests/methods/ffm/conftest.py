@@ -55,7 +55,7 @@ class Lab:
                 **{"hidden": 16, "layers": 2, "before": 3, "batch": 24, "every": every, **(potential or {})}
             ),
             SemiDiscreteSettings(
-                **{"rounds": 5, "count": 128, "noises": 600, "block": 200, **(semidiscrete or {})}
+                **{"rounds": 5, "count": 128, "noises": 600, "block": 200, "local_rounds": 10, **(semidiscrete or {})}
             ),
         )
 

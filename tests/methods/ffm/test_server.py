@@ -244,7 +244,10 @@ class TestHistograms:
         silo = Silo("a", torch.full((20, 2), 100.0), held_out=held_out)
         directions, edges = torch.eye(2), torch.tensor([[-1.0, 0.0, 1.0]]).repeat(2, 1)
         counts = silo.answer(Envelope("run", 1, 1, Histograms(directions, edges))).counts
-        assert torch.equal(counts, projection_counts(held_out, directions, edges)) and counts.sum(1).tolist() == [50, 50]
+        assert torch.equal(counts, projection_counts(held_out, directions, edges)) and counts.sum(1).tolist() == [
+            50,
+            50,
+        ]
 
     def test_are_refused_where_nothing_is_held_out(self):
         with pytest.raises(RefusedError, match="holds no points out"):
@@ -283,7 +286,9 @@ class TestSettings:
     @pytest.mark.parametrize(
         "build",
         [
-            lambda: FlowMatching(coupling=CouplingSettings("potential"), potential=PotentialSettings(before=0, every=0)),
+            lambda: FlowMatching(
+                coupling=CouplingSettings("potential"), potential=PotentialSettings(before=0, every=0)
+            ),
             lambda: FlowMatching(FlowSettings(local_steps=-1)),
             lambda: SemiDiscreteSettings(first=-1.0),
             lambda: SemiDiscreteSettings(last=0.0),

@@ -31,6 +31,7 @@ class PotentialServer:
         options = settings.potential
         updates = options.before + (-(-settings.flow.rounds // options.every) if options.every else 0)
         self.federation = federation
+        self.failures: dict[str, str] = {}
         self.optimizer: OptimizerState = ServerOptimizer("adam", options.rate, options.schedule, rounds=updates).begin(
             dict(network.named_parameters())
         )
@@ -44,15 +45,12 @@ class PotentialServer:
         """One ascent step on the λ-weighted semi-dual (FFM, eq. 9)."""
         mean = self.federation.mean(PotentialGradient(self.parameters), self.federation.chosen())
         self.optimizer.step({name: -gradient for name, gradient in mean.reply.gradients.items()})
-        return {"semidual": mean.reply.value, "answered": len(mean.answered), **_failures(mean.failures)}
+        self.failures = mean.failures
+        return {"semidual": mean.reply.value, "answered": len(mean.answered)}
 
     def share(self) -> None:
         """Hands the finished potential to every silo."""
         self.federation.everyone(SharePotential(self.parameters))
-
-
-def _failures(failures: dict[str, str]) -> dict[str, float | Tensor]:
-    return {"failed": len(failures)} if failures else {}
 
 
 def _ready(silo: Silo, question: PotentialGradient) -> tuple[FlowHalf, nn.Module]:

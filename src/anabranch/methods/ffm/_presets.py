@@ -33,7 +33,7 @@ PRESETS: dict[str, Mapping[str, Mapping[str, Any]]] = {
     "got-entropic": {"coupling": {"name": "entropic"}},
     "got-balanced": {"coupling": {"name": "balanced"}},
     "sd": {"coupling": {"name": "semidiscrete"}},
-    # What a silo runs by default: answers rest on groups of twenty points or more.
+    # Answers rest on groups of twenty points or more; noise and limits are added by the federation.
     "sd-protected": {"coupling": {"name": "semidiscrete", "group": 20}, "semidiscrete": {"rounds": 1000}},
 }
 
@@ -55,13 +55,13 @@ class TrainedFlow:
 
 def train_flow(
     silos: Sequence[Silo] | Federation,
-    method: str = "sd",
+    method: str | FlowMatching = "sd-protected",
     rounds: int = 2000,
     batch: int = 256,
     source: str = "gaussian",
     seed: int = 0,
 ) -> TrainedFlow:
-    """Trains one flow on the silos and returns it: the shortest way in; `FlowServer` gives every choice.
+    """Trains one flow on the silos and returns it: the shortest way in. `method` is a preset's name, or settings.
 
     >>> from anabranch.federation import Silo
     >>> moons = shape("moons").sample(200, seeds.generator(0, "data"))
@@ -70,9 +70,9 @@ def train_flow(
     torch.Size([5, 2])
     """
     federation = silos if isinstance(silos, Federation) else Federation(silos)
-    settings = preset(method)
+    settings = method if isinstance(method, FlowMatching) else preset(method)
     settings = replace(settings, flow=replace(settings.flow, rounds=rounds, batch=batch, source=source))
-    federation.open(f"{method}/{seed}", seed)
+    federation.open("train_flow", seed)
     server = FlowServer(settings, federation)
     for _ in server.run():
         pass

@@ -26,7 +26,10 @@ from anabranch.transport import Nearest, SemiDual, bisect, lookup
 
 
 class SemiDiscreteServer:
-    """The server half: takes minima, hands out awards, sets the step. It sees no noise and no point."""
+    """The server half: takes minima, hands out awards, sets the step.
+
+    No noise and no point is sent to it. It could derive the noises from the silos' numbers, but not choose them.
+    """
 
     def __init__(self, settings: SemiDiscreteSettings, federation: Federation) -> None:
         self.settings = settings
@@ -88,6 +91,8 @@ def dual_of(silo: Silo, half: FlowHalf) -> SemiDual:
         return found
     x = silo.data.x.cpu()
     group = max(half.settings.coupling.group, silo.smallest_group)
+    if group > len(x):
+        raise RefusedError(f"Silo '{silo.name}' answers for groups of {group} points or more, and holds {len(x)}.")
     label = bisect(x, group)[-1] if group > 1 else torch.arange(len(x))
     size = torch.bincount(label)
     atoms = torch.zeros(len(size), x.shape[1]).index_add_(0, label, x) / size[:, None]

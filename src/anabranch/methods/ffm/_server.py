@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from anabranch import seeds
+from anabranch.errors import UsageError
 from anabranch.federation import Federation, ServerOptimizer
 from anabranch.flow import MovingAverage, Velocity, network
 from anabranch.methods.ffm import _silo
@@ -50,6 +51,8 @@ class FlowServer:
     """
 
     def __init__(self, settings: FlowMatching, federation: Federation, source: Tensor | None = None) -> None:
+        if not federation.weight:
+            raise UsageError("The federation is not open yet; call federation.open(run, seed) first.")
         flow, seed = settings.flow, federation.seed
         self.settings = settings
         self.federation = federation
@@ -95,14 +98,16 @@ class FlowServer:
 
     def velocity(self, averaged: bool = True) -> Velocity:
         """v(x, t) with the averaged parameters (or the last ones), for sampling."""
-        source = self.average.parameters if averaged else self.parameters
-        parameters = {name: tensor.clone() for name, tensor in source.items()}
+        return _velocity(self.network, self.average.parameters if averaged else self.parameters)
 
-        def field_at(x: Tensor, t: Tensor) -> Tensor:
-            value: Tensor = functional_call(self.network, parameters, (x, t))
-            return value
-
-        return field_at
+    @staticmethod
+    def velocity_of(settings: FlowMatching, dimension: int, state: dict[str, Tensor]) -> Velocity:
+        """v(x, t) of a checkpoint's averaged parameters; needs neither silos nor data."""
+        flow = settings.flow
+        empty = network(flow.network, dimension, 0, hidden=flow.hidden, layers=flow.layers)
+        average = MovingAverage({name: p.detach() for name, p in empty.named_parameters()}, flow.average)
+        average.load({n.removeprefix("average/"): t for n, t in state.items() if n.startswith("average/")})
+        return _velocity(empty, average.parameters)
 
     def state(self) -> dict[str, Tensor]:
         """Everything a checkpoint of the server must hold."""
@@ -135,6 +140,7 @@ class FlowServer:
     def _improve_potential(self, number: int) -> dict[str, float | Tensor]:
         assert self.potential is not None
         metrics = self.potential.update()
+        self.failures = self.potential.failures
         if number == self.settings.potential.before and not self.settings.potential.every:
             self.potential.share()
         return metrics
@@ -160,3 +166,13 @@ class FlowServer:
         if self.potential is not None and every and number % every == 0:
             metrics["semidual"] = self.potential.update()["semidual"]
         return metrics
+
+
+def _velocity(module: nn.Module, parameters: dict[str, Tensor]) -> Velocity:
+    fixed = {name: tensor.clone() for name, tensor in parameters.items()}
+
+    def velocity(x: Tensor, t: Tensor) -> Tensor:
+        value: Tensor = functional_call(module, fixed, (x, t))
+        return value
+
+    return velocity
