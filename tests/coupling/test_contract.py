@@ -155,6 +155,12 @@ def test_the_source_marginal_is_right(name):
     assert x0.mean(0).abs().max() < tolerance and (x0.T.cov() - torch.eye(2)).abs().max() < 2 * tolerance
 
 
+def test_semidiscrete_pairs_are_rows_of_its_table():
+    built = table()
+    pairs = draw(built)
+    assert torch.equal(pairs.x0, built.noise[pairs.index0]) and torch.equal(pairs.index1, built.index[pairs.index0])
+
+
 def test_semidiscrete_refuses_a_table_without_noises():
     for noise, index in [(0, 0), (3, 2)]:
         with pytest.raises(UsageError, match=f"{noise} noises and {index} points"):

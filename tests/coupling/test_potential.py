@@ -75,6 +75,10 @@ class TestDual:
         values = [float(call(DUALS[name](optimal), "dual", seed, size=512)) for seed in range(8)]
         assert sum(values) / 8 == pytest.approx(OPTIMUM, rel=0.06)
 
+    def test_a_constant_in_the_potential_changes_nothing(self, name):
+        one, other = (float(call(DUALS[name](lambda x, c=c: optimal(x) + c), "dual")) for c in (0.0, 5.0))
+        assert one == pytest.approx(other, abs=1e-4)
+
     def test_another_potential_stays_below(self, name):
         wrong = Linear(torch.zeros(2)).requires_grad_(False)
         better, worse = (

@@ -118,7 +118,6 @@ class TestNoise:
         one, two = (engine.ask({"a": Envelope("run", 1, 1, Tell())}).answers["a"] for _ in range(2))
         assert torch.equal(one.value, two.value)
 
-    @pytest.mark.xfail(strict=True, reason="noise depends on the round and not on the question: differences are bare")
     def test_two_questions_of_a_round_get_different_noise(self):
         """Otherwise the server asks twice in one round and subtracts."""
         engine, asked = LocalEngine([made := silo()], postprocessors=[Noise(1.0, (Told.kind,))]), []

@@ -79,7 +79,7 @@ class TestKeepAndRewind:
         federation = opened(silos(tmp_path))
         for number in (9, 10, 11):
             keep(federation, number, oldest=10)
-        assert files(tmp_path / "a") == ["round-00000010.safetensors", "round-00000011.safetensors"]
+        assert files(tmp_path / "a") == ["round-00000010.checkpoint", "round-00000011.checkpoint"]
 
     def test_a_round_that_was_not_kept_is_refused_with_a_sentence(self, tmp_path):
         federation = opened(silos(tmp_path))
@@ -93,9 +93,15 @@ class TestKeepAndRewind:
 
     def test_the_state_of_another_silo_is_refused(self, tmp_path):
         keep(opened(silos(tmp_path)), 1)
-        (tmp_path / "a" / "round-00000001.safetensors").replace(tmp_path / "b" / "round-00000001.safetensors")
+        (tmp_path / "a" / "round-00000001.checkpoint").replace(tmp_path / "b" / "round-00000001.checkpoint")
         with pytest.raises(CheckpointError, match='belongs to silo "a"'):
             opened(silos(tmp_path, "b")).rewind(1)
+
+    def test_the_state_of_other_points_is_refused(self, tmp_path):
+        keep(opened(silos(tmp_path, "a")), 1)
+        changed = Silo("a", torch.ones(3, 2), folder=tmp_path / "a")
+        with pytest.raises(CheckpointError, match="'a' holds other points"):
+            opened([changed]).rewind(1)
 
     @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "garbage"])
     def test_a_damaged_file_is_refused_with_a_sentence(self, tmp_path, damage):
@@ -103,7 +109,7 @@ class TestKeepAndRewind:
         members[0].state = dict(STATE)
         federation = opened(members)
         keep(federation, 1)
-        path = tmp_path / "a" / "round-00000001.safetensors"
+        path = tmp_path / "a" / "round-00000001.checkpoint"
         data = path.read_bytes()
         changed = {
             "cut": data[:-3],

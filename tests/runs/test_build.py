@@ -25,7 +25,7 @@ def test_pooled_data_is_the_same_points():
 @pytest.mark.parametrize("partition", ["iid", "shards", "dirichlet"])
 def test_other_partitions_use_every_point(partition):
     silos, _ = build_silos(tiny(data={"partition": partition, "silos": 3, "alpha": 5.0}))
-    assert len(silos) == 3 and sum(map(len, silos)) == 80  # two groups are declared, forty points each
+    assert len(silos) == 3 and sum(map(len, silos)) == 120  # forty points for each of three silos
 
 
 def test_held_out_points_are_not_trained_on():

@@ -1,5 +1,7 @@
 """Semi-discrete duals against the closed form on the line, brute force in float64, and the exact solver."""
 
+from itertools import pairwise
+
 import numpy as np
 import ot
 import pytest
@@ -42,7 +44,7 @@ class TestBisect:
 
     def test_each_level_divides_the_one_before(self):
         levels = bisect(normal(1, 200), 3)
-        for coarse, fine in zip(levels[:-1], levels[1:], strict=True):
+        for coarse, fine in pairwise(levels):
             parents = [set(coarse[fine == group].tolist()) for group in range(int(fine.max()) + 1)]
             assert all(len(parent) == 1 for parent in parents)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,3 +23,19 @@ class Independent:
         x1 = data.x[index]
         x0 = source.points(size, generator).to(x1.device)
         return Pairs(x0, x1, torch.arange(size), index, data.label[index])
+
+    def draw_together(
+        self, holders: Sequence[Points], source: Source, size: int, generators: Sequence[torch.Generator]
+    ) -> list[Pairs]:
+        """What `draw` gives each holder with its generator, with one pass through the source for all."""
+        chosen = [batch(data, size, generator) for data, generator in zip(holders, generators, strict=True)]
+        together = getattr(source, "points_together", None)
+        if together is None:
+            noise = [source.points(size, generator) for generator in generators]
+        else:
+            noise = together(size, generators)
+        index0 = torch.arange(size)
+        return [
+            Pairs(x0.to(data.x.device), data.x[index], index0, index, data.label[index])
+            for data, x0, index in zip(holders, noise, chosen, strict=True)
+        ]

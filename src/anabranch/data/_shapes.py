@@ -7,7 +7,7 @@ feeding it a scrambled Sobol sequence gives an evenly spread set, and both come 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -81,6 +81,11 @@ class Shape:
     def points(self, count: int, generator: torch.Generator) -> Tensor:
         """The x of `sample`, the same numbers without the labels: what a training step draws."""
         return self.place(*_choose(self._rand(count, generator), self.labels))
+
+    def points_together(self, count: int, generators: Sequence[torch.Generator]) -> list[Tensor]:
+        """`points` from each generator, the same numbers, but pushed forward all at once."""
+        u = torch.cat([self._rand(count, generator) for generator in generators])
+        return list(torch.split(self.place(*_choose(u, self.labels)), count))
 
     def sobol(self, count: int, seed: int) -> Points:
         """`count` points (float32) of a scrambled Sobol sequence: each is distributed as the shape, together

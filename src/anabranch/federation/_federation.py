@@ -106,6 +106,8 @@ class Federation:
 
     def chosen(self) -> list[str]:
         """The silos that take part in this round."""
+        if self.participation.rule == "all":
+            return self.names
         return self.participation.choose(self.weight, seeds.generator(self.seed, "participation", self.round))
 
     def ask(

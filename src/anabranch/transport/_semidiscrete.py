@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from anabranch.errors import UsageError
 from anabranch.transport._cost import Nearest, nearest
 
-_ROWS = 256  # noises scored at once on a CPU: their scores stay in the cache between the product and the argmin
+_SCORES = 2**19  # held at once on a CPU: they stay in the cache between the product and the argmin
 
 
 def bisect(points: Tensor, smallest: int) -> list[Tensor]:
@@ -122,6 +121,12 @@ def lookup(noise: Tensor, atoms: Tensor, duals: Tensor) -> Nearest:
     columns = torch.cat([x, offset[:, None]], dim=1).T.contiguous()
     rows = torch.cat([-y, torch.ones(len(y), 1)], dim=1)
     # torch's product obeys torch's threads; numpy's argmin is vectorised along rows, several times faster than torch's.
-    index = torch.from_numpy(np.concatenate([(part @ columns).numpy().argmin(1) for part in torch.split(rows, _ROWS)]))
+    step = max(1, _SCORES // len(atoms))
+    buffer = torch.empty(min(step, len(rows)), len(atoms))
+    index = torch.empty(len(rows), dtype=torch.long)
+    for start in range(0, len(rows), step):
+        part = rows[start : start + step]
+        scores = torch.mm(part, columns, out=buffer[: len(part)])
+        index[start : start + step] = torch.from_numpy(scores.numpy().argmin(1))
     value = 0.5 * (noise - atoms[index]).double().square().sum(1) - duals[index]
     return Nearest(value.to(noise.dtype), index)

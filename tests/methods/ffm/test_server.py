@@ -213,7 +213,6 @@ class TestFailures:
         with pytest.raises(QuorumError, match="3 are needed"):
             lab.train(server)
 
-    @pytest.mark.xfail(strict=True, reason="failures while the potential is trained are counted and not named")
     def test_a_silo_that_fails_at_the_potential_is_named_too(self, lab):
         silos = lab.silos()
         server = lab.server(lab.settings("potential"), silos, fused=False)

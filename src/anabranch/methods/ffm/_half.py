@@ -47,7 +47,10 @@ class FlowHalf:
     def example(self, silo: Silo, step: int = 0) -> PathSample:
         """One batch: pairs, times, and the points between."""
         generator = silo.generator("batch", step)
-        pairs = self.draw(silo, generator, step)
+        return self.between(self.draw(silo, generator, step), generator)
+
+    def between(self, pairs: Pairs, generator: torch.Generator) -> PathSample:
+        """The pairs at random times."""
         t = torch.rand(len(pairs), generator=generator).to(pairs.x1.device)
         return self.path.sample(pairs.x0, pairs.x1, t, generator)
 

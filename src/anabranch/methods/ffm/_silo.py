@@ -9,6 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
+from anabranch.coupling import Independent, Pairs
 from anabranch.errors import RefusedError
 from anabranch.federation import Done, Silo, answers, answers_together
 from anabranch.flow import PathSample
@@ -59,11 +60,12 @@ def gradient_together(silos: Sequence[Silo], question: Gradient, weights: Tensor
     load_parameters(halves[0].field, question.parameters)
     for half in halves:
         _load_potential(half, question)
-    samples = examples(silos, halves)
-    merged = PathSample(*(torch.cat([getattr(s, name) for s in samples]) for name in ("x_t", "u_t", "t")))
-    rows = torch.cat([(w / s.x_t.numel()).expand(len(s.x_t)) for w, s in zip(weights, samples, strict=True)])
-    error = _squared_error(halves[0].field, merged).flatten(1)
-    loss = (error.sum(1) * rows.to(error)).sum()
+    sample = _examples(silos, halves)
+    error = _squared_error(halves[0].field, sample).flatten(1)
+    rows = torch.repeat_interleave(
+        weights.to(error) / (error.shape[1] * halves[0].settings.flow.batch), len(error) // len(silos)
+    )
+    loss = (error.sum(1) * rows).sum()
     return GradientReply(gradients(loss, halves[0].field), loss.detach())
 
 
@@ -93,13 +95,31 @@ def histograms(silo: Silo, question: Histograms) -> HistogramsReply:
     return HistogramsReply(projection_counts(silo.held_out, question.directions, question.edges))
 
 
-def examples(silos: Sequence[Silo], halves: Sequence[FlowHalf]) -> list[PathSample]:
-    """Every silo's batch. Assignments are solved outside the interpreter's lock, so that silos share the cores."""
+def _examples(silos: Sequence[Silo], halves: Sequence[FlowHalf]) -> PathSample:
+    """Every silo's batch, one below the other, with the same numbers as each silo would draw alone."""
+    first = halves[0]
+    generators = [silo.generator("batch", 0) for silo in silos]
+    if isinstance(first.coupling, Independent):
+        size = first.settings.flow.batch
+        pairs = first.coupling.draw_together([silo.data for silo in silos], first.source, size, generators)
+    else:
+        pairs = _draw(silos, halves, generators)
+    if first.path.deterministic:  # then the path itself draws nothing, and one call serves all
+        t = torch.cat([torch.rand(len(p), generator=g) for p, g in zip(pairs, generators, strict=True)])
+        x0, x1 = torch.cat([p.x0 for p in pairs]), torch.cat([p.x1 for p in pairs])
+        return first.path.sample(x0, x1, t.to(x1.device))
+    samples = [first.between(p, g) for p, g in zip(pairs, generators, strict=True)]
+    return PathSample(*(torch.cat([getattr(s, name) for s in samples]) for name in ("x_t", "u_t", "t")))
+
+
+def _draw(silos: Sequence[Silo], halves: Sequence[FlowHalf], generators: Sequence[torch.Generator]) -> list[Pairs]:
+    """Every silo's pairs. Assignments are solved outside the interpreter's lock, so that silos share the cores."""
+    work = list(zip(halves, silos, generators, strict=True))
     solving = halves[0].settings.coupling.name in ("minibatch", "balanced")
     workers = min(torch.get_num_threads(), len(silos))
     if not solving or workers == 1:
-        return [half.example(silo) for half, silo in zip(halves, silos, strict=True)]
-    return list(_workers(workers).map(lambda pair: pair[0].example(pair[1]), zip(halves, silos, strict=True)))
+        return [half.draw(silo, generator) for half, silo, generator in work]
+    return list(_workers(workers).map(lambda item: item[0].draw(item[1], item[2]), work))
 
 
 @cache
