@@ -62,19 +62,19 @@ def value_of(silo, question):
 
 
 @answers(Count)
-def count(silo, question):
-    silo.cache["calls"] = silo.cache.get("calls", 0) + 1
-    if "behaviour" in silo.cache:
-        return silo.cache["behaviour"](question)
-    return Counted(value_of(silo, question), silo.cache["calls"])
+def count(silo, question) -> Counted:
+    silo.calls = getattr(silo, "calls", 0) + 1
+    if hasattr(silo, "behaviour"):
+        return silo.behaviour(question)
+    return Counted(value_of(silo, question), silo.calls)
 
 
 @answers_together(Count)
 def count_together(silos, question, weights):
     for silo in silos:
-        silo.cache["fused"] = silo.cache.get("fused", 0) + 1
-    behaviours = [s.cache["behaviour"](question).value for s in silos if "behaviour" in s.cache]
-    values = [value_of(silo, question) for silo in silos if "behaviour" not in silo.cache]
+        silo.fused = getattr(silo, "fused", 0) + 1
+    behaviours = [s.behaviour(question).value for s in silos if hasattr(s, "behaviour")]
+    values = [value_of(silo, question) for silo in silos if not hasattr(silo, "behaviour")]
     mean = (weights[:, None] * torch.stack(values + behaviours)).sum(0)
     return Counted(mean, 0)
 
@@ -98,7 +98,7 @@ def opened(silos, **options):
 
 
 def behave(silo, behaviour):
-    silo.cache["behaviour"] = behaviour
+    silo.behaviour = behaviour
 
 
 def fail(question):
@@ -151,7 +151,6 @@ class TestOpen:
         with pytest.raises(UsageError, match="cannot be a silo's name"):
             silo(name)
 
-    @pytest.mark.xfail(strict=True, reason="the first place of both openings is equal: the stored Joined is returned")
     def test_opening_again_with_another_seed_reaches_the_silos(self):
         silos = three()
         federation = opened(silos)
@@ -172,7 +171,7 @@ class TestAsk:
     def test_only_those_named_are_asked(self):
         silos = three()
         opened(silos).ask(QUESTION, to=["b"])
-        assert [s.cache.get("calls", 0) for s in silos] == [0, 1, 0]
+        assert [getattr(s, "calls", 0) for s in silos] == [0, 1, 0]
 
     def test_one_by_one_each_answers_before_the_next_is_asked(self):
         federation, asked = opened(three()), []
@@ -186,7 +185,7 @@ class TestAsk:
         [
             (fail, r"'b' raised RuntimeError: the disk is gone"),
             (not_a_number, "value that are not finite"),
-            (nonsense, "int arrived"),
+            (nonsense, "with a int"),
         ],
     )
     def test_a_failing_silo_is_named_and_the_others_answer(self, behaviour, sentence):
@@ -213,13 +212,11 @@ class TestAsk:
         expected = 3 * size(QUESTION) + sum(size(reply) for reply in replies.answers.values())
         assert federation.ledger.bytes() - before == expected
 
-    @pytest.mark.xfail(strict=True, reason="`size` knows eight types of numbers and ends the run at a ninth")
     def test_a_type_that_the_wire_does_not_know_fails_its_silo_alone(self):
         silos = three()
         behave(silos[1], lambda question: Counted(torch.zeros(2, dtype=torch.int16), 0))
         assert "b" in opened(silos).ask(QUESTION).failures
 
-    @pytest.mark.xfail(strict=True, reason="nothing says which kind of reply a question expects")
     def test_a_reply_of_another_kind_fails_its_silo_alone(self):
         silos = three()
         behave(silos[1], lambda question: Unheard())
@@ -232,7 +229,7 @@ class TestRepeats:
         engine = LocalEngine([asked])
         first = engine.ask({"a": Envelope("run", 1, 1, QUESTION)}).answers["a"]
         again = engine.ask({"a": Envelope("run", 1, 1, QUESTION)}).answers["a"]
-        assert again is first and asked.cache["calls"] == 1
+        assert again is first and asked.calls == 1
 
     @pytest.mark.parametrize("place", [("other", 1, 1), ("run", 2, 1), ("run", 1, 2)])
     def test_another_place_is_another_question(self, place):
@@ -246,7 +243,7 @@ class TestRepeats:
         engine = LocalEngine([asked])
         behave(asked, fail)
         assert engine.ask({"a": Envelope("run", 1, 1, QUESTION)}).failures
-        del asked.cache["behaviour"]
+        del asked.behaviour
         assert not engine.ask({"a": Envelope("run", 1, 1, QUESTION)}).failures
 
     def test_every_question_of_a_round_has_a_place_of_its_own(self):
@@ -257,7 +254,7 @@ class TestRepeats:
             federation.mean(QUESTION)
         federation.start_round(1)
         federation.ask(QUESTION)
-        assert asked.cache["calls"] == 5
+        assert asked.calls == 5
 
 
 class TestMean:
@@ -305,14 +302,14 @@ class TestMean:
 
         behave(silos[1], stumble)
         replies = opened(silos).everyone(QUESTION)
-        assert list(replies) == ["a", "b", "c"] and [s.cache["calls"] for s in silos] == [1, 2, 1]
+        assert list(replies) == ["a", "b", "c"] and [s.calls for s in silos] == [1, 2, 1]
 
     def test_everyone_gives_up_by_name(self):
         silos = three()
         behave(silos[1], fail)
         with pytest.raises(QuorumError, match="'b' raised"):
             opened(silos).everyone(QUESTION)
-        assert silos[1].cache["calls"] == 3
+        assert silos[1].calls == 3
 
     def test_who_takes_part_follows_from_seed_and_round(self):
         def seen(federation):
@@ -326,7 +323,7 @@ class TestMean:
 
 class TestFusing:
     def calls(self, silos):
-        return [(s.cache.get("fused", 0), s.cache.get("calls", 0)) for s in silos]
+        return [(getattr(s, "fused", 0), getattr(s, "calls", 0)) for s in silos]
 
     def test_one_pass_serves_all(self):
         silos = three()
@@ -368,31 +365,27 @@ class TestFusing:
         assert list(mean.failures) == ["b"] and mean.answered == ["a", "c"]
         assert torch.allclose(mean.reply.value, QUESTION.scale * (0.25 * 1 + 0.25 * 4) / 0.5)
 
-    @pytest.mark.xfail(strict=True, reason="an error inside the fused half ends the run instead of naming its silo")
     def test_an_error_is_repeated_plain_and_its_silo_is_named(self):
         silos = three()
         behave(silos[1], fail)
         mean = opened(silos).mean(QUESTION)
         assert list(mean.failures) == ["b"] and mean.answered == ["a", "c"]
 
-    @pytest.mark.xfail(strict=True, reason="the fused pass does not look at the quorum, the plain one does")
     def test_the_quorum_holds_fused_as_plain(self):
         for fused in (False, True):
             with pytest.raises(QuorumError):
                 opened(three(), quorum=2, fused=fused).mean(QUESTION, ["a"])
 
-    @pytest.mark.xfail(strict=True, reason="only replies named like their question turn fusing off")
     def test_a_postprocessor_is_never_passed_by_whatever_the_reply_is_called(self):
         silos = three()
         behave(silos[0], lambda question: Other(question.scale * 100))
         answers_together(Count)(lambda s, question, weights: Other(question.scale * 100))
         try:
-            mean = opened(silos, postprocessors=[Clip(1.0, (Other.kind,))]).mean(QUESTION, ["a"])
+            with pytest.raises(QuorumError, match="with a Other"):  # not fused, and plain it is no fitting answer
+                opened(silos, postprocessors=[Clip(1.0, (Other.kind,))]).mean(QUESTION, ["a"])
         finally:
             answers_together(Count)(count_together)
-        assert float(mean.reply.value.norm()) <= 1.0001
 
-    @pytest.mark.xfail(strict=True, reason="given an engine, the federation drops the postprocessors it was given")
     def test_postprocessors_beside_an_engine_are_applied_or_refused(self):
         try:
             federation = opened(LocalEngine(three()), postprocessors=[Clip(0.001, (Counted.kind,))])
@@ -422,7 +415,7 @@ class TestLimits:
             assert not federation.ask(Count(QUESTION.scale, number)).failures
         refused = federation.ask(Count(QUESTION.scale, 1)).failures["a"]
         assert "at most 5 answers to 'test.federation.count'" in refused and "make it 6" in refused
-        assert asked.cache["calls"] == 2
+        assert asked.calls == 2
 
     def test_a_refused_question_costs_nothing(self):
         asked = self.limited()
@@ -441,7 +434,6 @@ class TestLimits:
         asked = silo("a", limits={"something.else": 0})
         assert not opened([asked]).ask(QUESTION).failures
 
-    @pytest.mark.xfail(strict=True, reason="a question for a negative number of answers buys others back")
     def test_a_negative_number_of_answers_buys_nothing_back(self):
         asked = self.limited(5)
         federation = opened([asked])

@@ -128,7 +128,6 @@ class TestSize:
         assert size(message) == len(encode(message))
         same(decode(encode(message)), message)
 
-    @pytest.mark.xfail(strict=True, reason="safetensors orders equal widths by type (I64 before F64, …), not by name")
     def test_is_right_for_every_mixture_of_types(self):
         wrong = []
         for one in DTYPES:
@@ -155,9 +154,6 @@ class TestDecode:
             with pytest.raises(MessageError):
                 decode(data[:end])
 
-    @pytest.mark.xfail(
-        strict=True, reason="a message cut off after its header is taken for one with empty dictionaries"
-    )
     def test_a_cut_between_header_and_tensors_is_refused_too(self):
         data = encode(KINDS["ffm.share"]({"w": torch.zeros(2)}))
         with pytest.raises(MessageError):
@@ -177,7 +173,6 @@ class TestDecode:
         with pytest.raises(MessageError, match="did you mean 'join'"):
             decode(self.bytes_of({"kind": "joinn"}))
 
-    @pytest.mark.xfail(strict=True, reason="a kind that cannot be hashed escapes as a TypeError")
     def test_a_kind_that_is_no_text_is_refused(self):
         with pytest.raises(MessageError):
             decode(self.bytes_of({"kind": ["join"]}))
@@ -194,14 +189,13 @@ class TestDecode:
         data = encode(KINDS["ffm.share"]({"w": torch.zeros(2)}))
         start = 4 + int.from_bytes(data[:4], "little")
         with pytest.raises(MessageError, match="unknown fields: potential/w"):
-            decode(self.bytes_of({"kind": "done"}, data[start:]))
+            decode(self.bytes_of({"kind": "done", "bytes": len(data) - start}, data[start:]))
 
     @pytest.mark.parametrize("seed", ["1", 1.5, None, [1], True])
     def test_a_value_of_another_type_is_refused(self, seed):
         with pytest.raises(MessageError, match="seed of type"):
             decode(self.bytes_of({"kind": "join", "seed": seed}))
 
-    @pytest.mark.xfail(strict=True, reason="a truth value is read as the number 1.0")
     def test_a_truth_value_is_no_number(self):
         with pytest.raises(MessageError):
             decode(self.bytes_of({"kind": "ffm.award.reply", "dual": True, "chi_square": 0.0}))
@@ -295,7 +289,6 @@ def test_two_messages_cannot_share_a_kind():
     assert KINDS["join"].__name__ == "Join"
 
 
-@pytest.mark.xfail(strict=True, reason="safetensors refuses tensors that share memory; nothing copies them first")
 def test_one_tensor_may_stand_in_two_fields():
     tensor = torch.zeros(3)
     message = everything(tensor=tensor, many={"x": tensor})

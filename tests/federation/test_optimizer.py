@@ -113,7 +113,6 @@ def test_what_cannot_be_is_refused():
             ServerOptimizer(rate=rate)
 
 
-@pytest.mark.xfail(strict=True, reason="a negative clip or warm-up turns the step around instead of being refused")
 @pytest.mark.parametrize("option", [{"clip": -1.0}, {"warm_up": -5}])
 def test_negative_options_are_refused(option):
     with pytest.raises(UsageError):

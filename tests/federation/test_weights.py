@@ -105,9 +105,9 @@ class TestParticipation:
     def test_one_silo_drawn_by_weight_is_unbiased(self):
         assert self.weighted(1) == pytest.approx(sum(LAMBDA[n] * VALUE[n] for n in LAMBDA))
 
-    @pytest.mark.xfail(strict=True, reason="drawn without replacement, two silos by weight and equal shares are biased")
-    def test_several_silos_drawn_by_weight_are_unbiased_when_that_is_asked_for(self):
-        assert self.weighted(2) == pytest.approx(sum(LAMBDA[n] * VALUE[n] for n in LAMBDA))
+    def test_several_silos_drawn_by_weight_do_not_pass_for_unbiased(self):
+        with pytest.raises(UsageError, match="not quite unbiased"):
+            Participation("weighted", 2, unbiased=True)
 
     def test_impossible_choices_are_refused(self):
         with pytest.raises(UsageError, match="did you mean 'random'"):

@@ -1,7 +1,7 @@
 """One encoding for every engine: a JSON header, then safetensors bytes.
 
     4 bytes   length of the header, little endian
-    header    {"kind": …, "run": …, scalar fields …}
+    header    {"kind": …, "bytes": length of what follows, scalar fields …}
     tensors   safetensors, absent when the message holds none
 
 `size` is the length of that encoding, computed without encoding: the byte ledger counts what a wire would carry
@@ -14,22 +14,11 @@ import json
 from dataclasses import fields
 from typing import Any, get_origin
 
-import torch
 from torch import Tensor
 
 from anabranch.errors import MessageError, unknown
-from anabranch.federation._message import KINDS, Message, check, field_types, tensors_of
+from anabranch.federation._message import KINDS, WIRE_DTYPES, Message, check, field_types, tensors_of
 
-_DTYPES = {
-    torch.float64: ("F64", 8),
-    torch.int64: ("I64", 8),
-    torch.float32: ("F32", 4),
-    torch.int32: ("I32", 4),
-    torch.bfloat16: ("BF16", 2),
-    torch.float16: ("F16", 2),
-    torch.uint8: ("U8", 1),
-    torch.bool: ("BOOL", 1),
-}
 LARGEST = 4 * 2**30  # bytes; more than any sensible message, less than what would exhaust a server
 _sizes: dict[tuple[Any, ...], int] = {}
 
@@ -38,9 +27,15 @@ def encode(message: Message) -> bytes:
     """The message as bytes."""
     from safetensors.torch import save
 
-    header = _header(message).encode()
     tensors = {name: t.detach().cpu().contiguous() for name, t in tensors_of(message).items()}
-    return len(header).to_bytes(4, "little") + header + (save(tensors) if tensors else b"")
+    seen: set[int] = set()
+    for name, tensor in tensors.items():  # one tensor may stand in two fields; the format wants two
+        if tensor.data_ptr() in seen:
+            tensors[name] = tensor.clone()
+        seen.add(tensor.data_ptr())
+    body = save(tensors) if tensors else b""
+    header = _header(message, len(body)).encode()
+    return len(header).to_bytes(4, "little") + header + body
 
 
 def decode(data: bytes) -> Message:
@@ -52,11 +47,13 @@ def decode(data: bytes) -> Message:
     start = 4 + int.from_bytes(data[:4], "little")
     try:
         header = json.loads(data[4:start].decode())
-        kind = header.pop("kind")
-        tensors = load(data[start:]) if len(data) > start else {}
+        kind, length = header.pop("kind"), header.pop("bytes", 0)
+        if length != len(data) - start:
+            raise ValueError("cut off")
+        tensors = load(data[start:]) if length else {}
     except Exception as error:
         raise MessageError(f"Bytes arrived that are no message ({type(error).__name__}).") from error
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise MessageError(str(unknown("kind of message", str(kind), KINDS)))
     return _build(KINDS[kind], header, tensors)
 
@@ -66,7 +63,7 @@ def _build(cls: type[Message], header: dict[str, Any], tensors: dict[str, Tensor
     for name, (hint, _) in field_types(cls).items():
         if name in header:
             values[name] = header.pop(name)
-            if hint is float and isinstance(values[name], int):
+            if hint is float and type(values[name]) is int:
                 values[name] = float(values[name])
         elif get_origin(hint) is dict:
             keys = [key for key in tensors if key.startswith(f"{name}/")]
@@ -83,13 +80,13 @@ def _build(cls: type[Message], header: dict[str, Any], tensors: dict[str, Tensor
     return message
 
 
-def _header(message: Message) -> str:
+def _header(message: Message, length: int) -> str:
     scalars = {
         field.name: value
         for field in fields(message)  # type: ignore[arg-type]
         if not isinstance(value := getattr(message, field.name), Tensor | dict)
     }
-    return json.dumps({"kind": message.kind, **scalars}, separators=(",", ":"))
+    return json.dumps({"kind": message.kind, "bytes": length, **scalars}, separators=(",", ":"))
 
 
 def size(message: Message) -> int:
@@ -98,17 +95,18 @@ def size(message: Message) -> int:
     key = (*((name, t.shape, t.dtype) for name, t in tensors.items()),)
     if key not in _sizes:
         _sizes[key] = _safetensors_size(tensors)
-    return 4 + len(_header(message).encode()) + _sizes[key]
+    return 4 + len(_header(message, _sizes[key]).encode()) + _sizes[key]
 
 
 def _safetensors_size(tensors: dict[str, Tensor]) -> int:
     if not tensors:
         return 0
-    # The format lays tensors out by falling alignment, then by name, and pads its header to eight bytes.
-    order = sorted(tensors, key=lambda name: (-_DTYPES[tensors[name].dtype][1], name))
+    # The format lays tensors out by type, then by name, and pads its header to eight bytes.
+    rank = {dtype: number for number, dtype in enumerate(WIRE_DTYPES)}
+    order = sorted(tensors, key=lambda name: (rank[tensors[name].dtype], name))
     header, offset = {}, 0
     for name in order:
-        code, width = _DTYPES[tensors[name].dtype]
+        code, width = WIRE_DTYPES[tensors[name].dtype]
         end = offset + tensors[name].numel() * width
         header[name] = {"dtype": code, "shape": list(tensors[name].shape), "data_offsets": [offset, end]}
         offset = end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,8 +15,8 @@ from anabranch.errors import CheckpointError, DataError, QuorumError, UsageError
 from anabranch.federation._encoding import size
 from anabranch.federation._ledger import Ledger
 from anabranch.federation._local import LocalEngine, Replies
-from anabranch.federation._message import Envelope, Message, tensors_of
-from anabranch.federation._privacy import Postprocessor, change
+from anabranch.federation._message import Envelope, Message, numbers_of, with_numbers
+from anabranch.federation._privacy import Postprocessor
 from anabranch.federation._silo import Silo
 from anabranch.federation._standing import Join, Joined, Keep, Rewind
 from anabranch.federation._weights import Participation, weights
@@ -64,6 +65,8 @@ class Federation:
         if isinstance(silos, Sequence):
             self.engine = LocalEngine(silos, fused, postprocessors)
         else:
+            if postprocessors or not fused:
+                raise UsageError("An engine brings its own guards; give the postprocessors and 'fused' to the engine.")
             self.engine = silos
         if not 1 <= quorum <= len(self.engine.names):
             raise UsageError(f"A quorum of {quorum} was given for {len(self.engine.names)} silos.")
@@ -77,6 +80,7 @@ class Federation:
         self.seed = 0
         self.round = 0
         self._run = ""
+        self._session = 0
         self._sequence = 0
 
     @property
@@ -87,6 +91,7 @@ class Federation:
     def open(self, run: str, seed: int) -> None:
         """Introduces the run to every silo and learns sizes, from which λ follows, and the points' dimension."""
         self._run, self.seed = run, seed
+        self._session = secrets.randbits(48)
         self.start_round(0)
         joined: dict[str, Joined] = self._all(Join(seed=seed))
         first = self.names[0]
@@ -126,7 +131,7 @@ class Federation:
         else:
             questions = dict(question)
         self._sequence += 1
-        envelopes = {name: Envelope(self._run, self.round, self._sequence, q) for name, q in questions.items()}
+        envelopes = {name: self._envelope(q, self._sequence) for name, q in questions.items()}
         replies = Replies()
         for batch in [[name] for name in sorted(envelopes)] if one_by_one else [sorted(envelopes)]:
             part = self.engine.ask({name: envelopes[name] for name in batch}, timeout)
@@ -145,7 +150,9 @@ class Federation:
         """
         names = sorted(self.names if to is None else to)
         share = self.participation.share(self.weight, names)
-        envelope = Envelope(self._run, self.round, self._sequence + 1, question)
+        if len(names) < self.quorum:
+            raise QuorumError(_quorum_sentence(self.round, len(names), self.quorum, {}))
+        envelope = self._envelope(question, self._sequence + 1)
         fused = self.engine.fused_mean(envelope, names, share)
         if fused is not None:
             self._sequence += 1
@@ -165,11 +172,16 @@ class Federation:
         )
 
     def everyone(self, question: Message | Mapping[str, Message], tries: int = 3) -> dict[str, Any]:
-        """Asks all silos and insists: an exchange in which one fails is repeated by its unfinished part."""
+        """Asks all silos and insists: an exchange in which one fails is repeated by its unfinished part.
+
+        The repetition stands at the same place of the run, so that a silo whose reply was lost only repeats it.
+        """
         missing = dict.fromkeys(self.names, question) if isinstance(question, Message) else dict(question)
         answers: dict[str, Message] = {}
         failures: dict[str, str] = {}
+        place = self._sequence
         for _ in range(tries):
+            self._sequence = place
             replies = self.ask(missing)
             answers.update(replies.answers)
             failures = replies.failures
@@ -189,6 +201,9 @@ class Federation:
         if replies.failures:
             raise CheckpointError(" ".join(replies.failures.values()))
 
+    def _envelope(self, question: Message, sequence: int) -> Envelope:
+        return Envelope(self._run, self.round, sequence, question, self._session)
+
     def _all(self, question: Message) -> dict[str, Any]:
         replies = self.ask(question)
         if replies.failures:
@@ -197,14 +212,12 @@ class Federation:
 
 
 def _weighted_mean(replies: list[Message], share: list[float]) -> Message:
-    """Every floating-point tensor averaged with the given shares; other fields are those of the first reply."""
-    columns = {name: [tensors_of(reply)[name] for reply in replies] for name in tensors_of(replies[0])}
-    means = iter(
-        sum((w * t for w, t in zip(share[1:], column[1:], strict=True)), start=share[0] * column[0])
-        for column in columns.values()
-        if column[0].is_floating_point()
-    )
-    return change(replies[0], lambda _: next(means))
+    """Every floating-point number averaged with the given shares; other fields are those of the first reply."""
+    columns = [numbers_of(reply) for reply in replies]
+    means = {name: share[0] * tensor for name, tensor in columns[0].items()}
+    for weight, numbers in zip(share[1:], columns[1:], strict=True):
+        means = {name: mean + weight * numbers[name] for name, mean in means.items()}
+    return with_numbers(replies[0], means)
 
 
 def _quorum_sentence(number: int, answered: int, quorum: int, failures: dict[str, str]) -> str:

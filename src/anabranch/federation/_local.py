@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from anabranch.errors import AnabranchError, UsageError
+from anabranch.errors import AnabranchError, MessageError, UsageError
 from anabranch.federation._message import Envelope, Message, check, tensors_of
 from anabranch.federation._privacy import Postprocessor
-from anabranch.federation._silo import Silo, fused_answer
+from anabranch.federation._silo import Silo, fused_answer, reply_type
 
 
 @dataclass
@@ -69,8 +69,12 @@ class LocalEngine:
         silos = [self.silos[name] for name in names]
         for silo in silos:
             silo.round = envelope.round
-        reply = half(silos, envelope.question, torch.tensor(share))
-        return reply if _finite(reply) else None
+        try:
+            reply = half(silos, envelope.question, torch.tensor(share))
+        except Exception:  # whoever is at fault is found, and named, by asking one by one
+            return None
+        guarded = any(reply.kind in postprocessor.kinds for postprocessor in self.postprocessors)
+        return reply if _finite(reply) and not guarded else None
 
     def can_fuse(self, question: Message) -> bool:
         """Whether no postprocessor or limit needs the silos' own answers to this question."""
@@ -79,7 +83,11 @@ class LocalEngine:
         return not limited and not any(kind == question.kind or kind == f"{question.kind}.reply" for kind in touched)
 
     def _answer(self, silo: Silo, envelope: Envelope) -> Message:
+        check(envelope.question)
         reply = silo.answer(envelope)
+        expected = reply_type(type(envelope.question))
+        if expected is not None and not isinstance(reply, expected):
+            raise MessageError(f"Silo '{silo.name}' answered '{envelope.question.kind}' with a {type(reply).__name__}.")
         for postprocessor in self.postprocessors:
             if reply.kind in postprocessor.kinds:
                 reply = postprocessor(silo, reply)

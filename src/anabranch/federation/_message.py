@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import types
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 import torch
@@ -13,7 +13,17 @@ from torch import Tensor
 from anabranch.errors import MessageError
 
 KINDS: dict[str, type[Message]] = {}
-SCALARS: tuple[type, ...] = (bool, int, float, str)
+# What a message may hold: code and bytes a number, in the order in which safetensors lays tensors out.
+WIRE_DTYPES: dict[torch.dtype, tuple[str, int]] = {
+    torch.int64: ("I64", 8),
+    torch.float64: ("F64", 8),
+    torch.float32: ("F32", 4),
+    torch.int32: ("I32", 4),
+    torch.bfloat16: ("BF16", 2),
+    torch.float16: ("F16", 2),
+    torch.uint8: ("U8", 1),
+    torch.bool: ("BOOL", 1),
+}
 
 
 class Message:
@@ -48,6 +58,12 @@ class Envelope:
     round: int
     sequence: int
     question: Message
+    session: int = 0
+
+    @property
+    def place(self) -> tuple[str, int, int, int, str]:
+        """Where in the run it stands; the session tells a restarted server's questions from those before."""
+        return self.run, self.session, self.round, self.sequence, self.question.kind
 
 
 _FIELDS: dict[type[Message], dict[str, tuple[Any, bool]]] = {}
@@ -84,6 +100,32 @@ def tensors_of(message: Message) -> dict[str, Tensor]:
     return found
 
 
+def numbers_of(message: Message) -> dict[str, Tensor]:
+    """Every floating-point number of the message, those in fields of their own as tensors without dimension."""
+    found: dict[str, Tensor] = {}
+    for name in field_types(type(message)):
+        value = getattr(message, name)
+        if isinstance(value, float):
+            found[name] = torch.tensor(value, dtype=torch.float64)
+        elif isinstance(value, Tensor) and value.is_floating_point():
+            found[name] = value
+        elif isinstance(value, dict):
+            found.update({f"{name}/{key}": t for key, t in value.items() if t.is_floating_point()})
+    return found
+
+
+def with_numbers(message: Message, numbers: dict[str, Tensor]) -> Message:
+    """The message with its floating-point numbers replaced, named as `numbers_of` names them."""
+    changed: dict[str, Any] = {}
+    for name in field_types(type(message)):
+        value = getattr(message, name)
+        if isinstance(value, dict):
+            changed[name] = {key: numbers.get(f"{name}/{key}", tensor) for key, tensor in value.items()}
+        elif name in numbers:
+            changed[name] = float(numbers[name]) if isinstance(value, float) else numbers[name]
+    return replace(message, **changed)  # type: ignore[type-var]
+
+
 def check(message: object, question: Message | None = None) -> None:
     """Refuses, with a sentence, what is not a message of finite numbers of the declared types.
 
@@ -106,6 +148,8 @@ def check(message: object, question: Message | None = None) -> None:
     for name, tensor in tensors_of(message).items():
         if not isinstance(tensor, Tensor):
             raise MessageError(f"'{message.kind}' arrived with {name}, which is no tensor.")
+        if tensor.dtype not in WIRE_DTYPES:
+            raise MessageError(f"'{message.kind}' arrived with {name} of {tensor.dtype}, which no message may hold.")
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise MessageError(f"'{message.kind}' arrived with numbers in {name} that are not finite.")
     if question is not None:

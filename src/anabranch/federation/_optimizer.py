@@ -18,7 +18,7 @@ SCHEDULES = ("constant", "cosine")
 class ServerOptimizer:
     """How the server follows an aggregate: "adam" or "sgd", a `rate`, its `schedule` over `rounds`, an optional clip.
 
-    A `warm_up` of k rounds raises the rate linearly; "cosine" lets it fall to zero at the last round. `clip` bounds the
+    A `warm_up` of k rounds raises the rate linearly; "cosine" lets it fall towards zero at the end. `clip` bounds the
     norm of the aggregate, not of any silo's answer.
     """
 
@@ -36,6 +36,10 @@ class ServerOptimizer:
             raise unknown("schedule", self.schedule, SCHEDULES)
         if not (math.isfinite(self.rate) and self.rate > 0):
             raise UsageError(f"A learning rate of {self.rate} was given; it must be a positive number.")
+
+        for name in ("clip", "warm_up"):
+            if not getattr(self, name) >= 0:
+                raise UsageError(f"A {name} of {getattr(self, name)} was given; it must not be negative.")
 
     def rate_at(self, step: int) -> float:
         """The learning rate of step 0, 1, …"""

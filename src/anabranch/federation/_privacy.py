@@ -6,15 +6,14 @@ needs each silo's own answer, so the local engine does not fuse the kinds of mes
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from anabranch.errors import UsageError
-from anabranch.federation._message import Message, tensors_of
+from anabranch.federation._message import Message, numbers_of, with_numbers
 from anabranch.federation._silo import Silo
 
 
@@ -43,9 +42,10 @@ class Clip:
             raise UsageError(f"Clipping to a norm of {self.norm} is not possible; give a positive number.")
 
     def __call__(self, silo: Silo, reply: Message) -> Message:
-        total = torch.stack([t.double().norm() for t in tensors_of(reply).values() if t.is_floating_point()]).norm()
+        numbers = numbers_of(reply)
+        total = torch.stack([tensor.double().norm() for tensor in numbers.values()]).norm()
         factor = min(1.0, self.norm / max(float(total), 1e-300))
-        return change(reply, lambda t: t * factor)
+        return with_numbers(reply, {name: tensor * factor for name, tensor in numbers.items()})
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,4 @@ class Noise:
             noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
             return tensor + (self.deviation * noise).to(tensor.device, tensor.dtype)
 
-        return change(reply, noisy)
-
-
-def change(message: Message, change_tensor: Callable[[Tensor], Tensor]) -> Message:
-    """The message with every floating-point tensor changed."""
-    changed: dict[str, Tensor | dict[str, Tensor]] = {}
-    for name, value in vars(message).items():
-        if isinstance(value, Tensor) and value.is_floating_point():
-            changed[name] = change_tensor(value)
-        elif isinstance(value, dict):
-            changed[name] = {k: change_tensor(t) if t.is_floating_point() else t for k, t in value.items()}
-    return replace(message, **changed)  # type: ignore[type-var]
+        return with_numbers(reply, {name: noisy(tensor) for name, tensor in numbers_of(reply).items()})

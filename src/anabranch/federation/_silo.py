@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ ANSWERED = "answered/"  # the silo's own count of answers, by kind: part of its 
 
 _ANSWERS: dict[type[Message], Answer] = {}
 _FUSED: dict[type[Message], FusedAnswer] = {}
+_REPLIES: dict[Answer, type[Message]] = {}
 
 
 def answers(kind: type[Message]) -> Callable[[A], A]:
@@ -50,6 +51,16 @@ def answers_together(kind: type[Message]) -> Callable[[F], F]:
         return function
 
     return register
+
+
+def reply_type(kind: type[Message]) -> type[Message] | None:
+    """The kind of reply that the silo half for this kind of question declares."""
+    half = _ANSWERS.get(kind)
+    if half is None:
+        return None
+    if half not in _REPLIES:
+        _REPLIES[half] = get_type_hints(half).get("return", Message)
+    return _REPLIES[half]
 
 
 def fused_answer(kind: type[Message]) -> FusedAnswer | None:
@@ -95,7 +106,8 @@ class Silo:
         self.seed = 0
         self.round = 0
         self.sequence = 0
-        self._last: tuple[tuple[str, int, int], Message] | None = None
+        self.run = ""
+        self._last: tuple[tuple[str, int, int, int, str], Message] | None = None
 
     @staticmethod
     def of_table(name: str, table: Table) -> Silo:
@@ -138,18 +150,33 @@ class Silo:
 
     def answer(self, envelope: Envelope) -> Message:
         """The reply to a question; the stored one when the same place of the run is asked again."""
-        place = (envelope.run, envelope.round, envelope.sequence)
-        if self._last is not None and self._last[0] == place:
+        if self._last is not None and self._last[0] == envelope.place:
             return self._last[1]
         question = envelope.question
         half = _ANSWERS.get(type(question))
         if half is None:
             raise RefusedError(f"Silo '{self.name}' knows no answer to '{question.kind}'.")
+        if envelope.run != self.run:
+            self._forget(envelope.run)
         self.round, self.sequence = envelope.round, envelope.sequence
         self._spend(question)
         reply = half(self, question)
-        self._last = (place, reply)
+        self._last = (envelope.place, reply)
         return reply
+
+    def begin(self, seed: int) -> None:
+        """A session of a run opens: only the count of answers given in this run lives on."""
+        spent = {key: value for key, value in self.state.items() if key.startswith(ANSWERED)}
+        self.seed = seed
+        self.state = spent
+        self.cache.clear()
+
+    def _forget(self, run: str) -> None:
+        """Nothing of one run may reach into another: not its duals, its pairs, or what it has answered."""
+        if self.run:
+            self.state.clear()
+            self.cache.clear()
+        self.run = run
 
     def go_back(self, state: dict[str, Tensor]) -> None:
         """Takes up an earlier state. What was answered since stays counted: a rewind must not refill a limit."""
@@ -165,6 +192,8 @@ class Silo:
         return hashlib.sha256(self.data.x.cpu().contiguous().numpy().tobytes()).hexdigest()
 
     def _spend(self, question: Message) -> None:
+        if question.answers() < 1:
+            raise RefusedError(f"Silo '{self.name}' was asked for {question.answers()} answers to '{question.kind}'.")
         limit = self.limits.get(question.kind)
         if limit is None:
             return

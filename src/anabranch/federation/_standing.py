@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,8 +64,8 @@ class Done(Message, kind="done"):
 
 @answers(Join)
 def join(silo: Silo, question: Join) -> Joined:
-    """Learns the run's seed."""
-    silo.seed = question.seed
+    """Learns the run's seed; whatever an earlier session of the run left is for a rewind to bring back."""
+    silo.begin(question.seed)
     number = seeds.derive(silo.secret, "number", question.seed)
     return Joined(len(silo), silo.data.x.shape[1], number)
 
@@ -74,9 +73,13 @@ def join(silo: Silo, question: Join) -> Joined:
 @answers(Keep)
 def keep(silo: Silo, question: Keep) -> Done:
     """Stores the state in the silo's folder; a silo that has neither folder nor state has nothing to store."""
+    if silo.folder is None and silo.state:
+        raise CheckpointError(f"Silo '{silo.name}' has no folder to store its state in.")
     if silo.folder is not None:
         path = _path(silo.folder, silo.round)
-        _store.save(path, silo.state, {"silo": silo.name, "round": silo.round, "data": silo.fingerprint()})
+        _store.save(
+            path, silo.state, {"run": silo.run, "silo": silo.name, "round": silo.round, "data": silo.fingerprint()}
+        )
         for old in silo.folder.glob("round-*.checkpoint"):
             if old < _path(silo.folder, question.oldest):
                 old.unlink(missing_ok=True)
@@ -89,8 +92,9 @@ def rewind(silo: Silo, question: Rewind) -> Done:
     if silo.folder is None:
         raise CheckpointError(f"Silo '{silo.name}' has no folder and cannot return to round {question.round}.")
     tensors, meta = _store.load(_path(silo.folder, question.round))
-    if meta.get("silo") != silo.name:
-        raise CheckpointError(f"The state of round {question.round} belongs to silo {json.dumps(meta.get('silo'))}.")
+    if (meta.get("silo"), meta.get("run")) != (silo.name, silo.run):
+        owner = f"silo '{meta.get('silo')}' of run '{meta.get('run')}'"
+        raise CheckpointError(f"What silo '{silo.name}' found at round {question.round} belongs to {owner}.")
     if meta.get("data") != silo.fingerprint():
         raise CheckpointError(
             f"Silo '{silo.name}' holds other points than when it stored round {question.round};"

@@ -54,6 +54,11 @@ class Participation:
             raise unknown("participation", self.rule, ("all", "random", "weighted"))
         if self.rule != "all" and (self.count is None or self.count < 1):
             raise UsageError(f"Participation '{self.rule}' needs a count of at least 1; {self.count} was given.")
+        if self.rule == "weighted" and self.unbiased and self.count != 1:
+            raise UsageError(
+                "Several silos drawn by weight and without repetition are not quite unbiased; for an unbiased aggregate"
+                " take participation 'random', or a count of 1."
+            )
 
     def choose(self, weight: Mapping[str, float], generator: torch.Generator) -> list[str]:
         """The names asked this round, sorted."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from anabranch.errors import UsageError
-from anabranch.transport._cost import Nearest, nearest
+from anabranch.transport._cost import Nearest, half_squared_cost, nearest
 
 _SCORES = 2**19  # held at once on a CPU: they stay in the cache between the product and the argmin
 
@@ -59,6 +59,7 @@ class SemiDual:
     masses: Tensor
     duals: Tensor
     average: Tensor
+    recent: Tensor  # wins of each atom since starved ones were last looked for, and the noises asked since then
     averaged: int = 0
 
     def __post_init__(self) -> None:
@@ -70,7 +71,7 @@ class SemiDual:
         if masses.shape != (len(atoms),) or not bool((masses > 0).all()):
             raise UsageError(f"{len(atoms)} atoms need as many positive masses; {tuple(masses.shape)} were given.")
         zeros = torch.zeros(len(atoms), dtype=torch.float64)
-        return SemiDual(atoms, masses.double(), zeros, zeros.clone())
+        return SemiDual(atoms, masses.double(), zeros, zeros.clone(), torch.zeros(len(atoms) + 1, dtype=torch.float64))
 
     def lookup(self, noise: Tensor, average: bool = False) -> Nearest:
         """For each noise (m, d): min_j c(x0, x_j) − g_j, and the j that reaches it."""
@@ -91,6 +92,23 @@ class SemiDual:
         if average:
             self.averaged += 1
             self.average = self.average + (self.duals - self.average) / self.averaged
+        self.recent = self.recent + torch.cat([wins.double(), torch.tensor([count], dtype=torch.float64)])
+
+    def feed(self, noise: Tensor, value: Tensor) -> None:
+        """Raises the duals of starved atoms until each just reaches one of these noises, whose minima are `value`.
+
+        An atom is starved when it won none of the noises since the last call that found enough of them: twenty that were
+        its due. Ascent alone would lift it by its tiny mass a round. For this holder's atoms this is the c-transform of
+        the c-transform, which never lowers the dual.
+        """
+        if self.recent[-1] * self.masses.min() < 20:
+            return
+        starved = self.recent[:-1] == 0
+        if bool(starved.any()):
+            slack = half_squared_cost(self.atoms[starved], noise) - value - self.duals[starved, None]
+            self.duals = self.duals.clone()
+            self.duals[starved] += slack.min(1).values.clamp_min(0)
+        self.recent = torch.zeros_like(self.recent)
 
     def fit(self, draw: Callable[[int], Tensor], rounds: int, count: int, first: float, last: float) -> None:
         """Fits alone, for one holder of all atoms: `rounds` lookups of `count` noises from `draw`.
@@ -100,7 +118,9 @@ class SemiDual:
         """
         scale = 0.0
         for number in range(rounds):
-            found = self.lookup(draw(count))
+            noise = draw(count)
+            found = self.lookup(noise)
+            self.feed(noise, found.value)
             scale = scale or float(found.value.std())
             step = scale * first * (last / first) ** (number / max(1, rounds - 1))
             wins = torch.bincount(found.index, minlength=len(self.atoms))

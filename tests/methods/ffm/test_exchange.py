@@ -99,7 +99,6 @@ class TestWinners:
             usage = torch.bincount(half_of(silo).coupling.index, minlength=len(silo)) * len(silo) / (20_000 * share)
             assert usage.min() > 0.5 and usage.max() < 1.5
 
-    @pytest.mark.xfail(strict=True, reason="the unit is the spread of all silos' answers, not of the smallest of each")
     def test_the_step_does_not_depend_on_how_the_points_are_divided(self, lab):
         """Otherwise silos that lie far apart take far larger steps than one holder of all points, and end worse."""
         silos = lab.silos()
@@ -202,7 +201,6 @@ class TestFailures:
         assert all(torch.equal(parameters[n], others[n]) for n in parameters)
         assert all(torch.equal(held[n], theirs[n]) for n in held)
 
-    @pytest.mark.xfail(strict=True, reason="the second try has a place of its own: the duals take the step twice")
     def test_an_award_whose_reply_was_lost_is_not_carried_out_twice(self, lab):
         (_, held), (_, theirs) = self.trained(lab), self.trained(lab, Award, True)
         assert all(torch.equal(held[n], theirs[n]) for n in held)
@@ -287,14 +285,12 @@ class TestProtection:
         with pytest.raises(RefusedError):
             ask(silos[1], Lookup(server.federation.numbers, "fit", 1, 8, False))
 
-    @pytest.mark.xfail(strict=True, reason="atoms of a former run stay in the silo's cache when a protected one begins")
     def test_a_protected_run_after_a_bare_one_uses_groups(self, lab):
         silos = lab.silos()
         lab.train(lab.server(lab.settings("semidiscrete"), silos, run="bare"))
         lab.server(lab.settings("semidiscrete in groups"), silos, run="protected")
         assert all(len(self.atoms(silo)) <= len(silo) // 5 for silo in silos)
 
-    @pytest.mark.xfail(strict=True, reason="as above: the shortest way in, called twice on the same silos")
     def test_training_protected_after_training_bare_uses_groups(self, lab, monkeypatch):
         quick = {"rounds": 2, "local_rounds": 2, "count": 64, "noises": 256, "block": 256}
         for method in ("sd", "sd-protected"):
@@ -304,7 +300,6 @@ class TestProtection:
         train_flow(silos, "sd-protected", rounds=1, batch=8)
         assert all(len(self.atoms(silo)) <= len(silo) // 20 for silo in silos)
 
-    @pytest.mark.xfail(strict=True, reason="the former run's duals and pairs stay in the silo's state")
     def test_a_run_does_not_depend_on_a_former_one(self, lab):
         settings, silos = lab.settings("semidiscrete"), lab.silos()
         lab.train(lab.server(settings, silos, run="first"))
@@ -329,7 +324,6 @@ class TestProtection:
             again.semidiscrete.fit(1)
 
 
-@pytest.mark.xfail(strict=True, reason="the last block is a whole one, so that up to a block too many is assigned")
 def test_as_many_noises_are_assigned_as_were_asked_for(lab):
     silos = lab.silos()
     lab.ready(lab.settings("semidiscrete", semidiscrete={"noises": 500, "block": 200}), silos)

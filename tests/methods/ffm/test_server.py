@@ -281,7 +281,6 @@ class TestSettings:
         with pytest.raises(UsageError):
             build()
 
-    @pytest.mark.xfail(strict=True, reason="these settings are accepted and fail late, or do something else in silence")
     @pytest.mark.parametrize(
         "build",
         [

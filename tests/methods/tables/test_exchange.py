@@ -102,7 +102,6 @@ def test_missing_values_are_refused_or_made_typical():
     assert float(members[1].data.x[0, 0]) == pytest.approx(0, abs=1e-6)
 
 
-@pytest.mark.xfail(strict=True, reason="the sentence of a silo's data error does not say whose data it is")
 def test_a_silo_whose_data_cannot_be_used_is_named():
     with pytest.raises(DataError, match="south"):
         agree(Federation(silos(south={"age": ["NA", "63"]})))

@@ -179,8 +179,8 @@ class Settle(Message, kind="ffm.settle"):
     """
 
     numbers: Tensor
-    blocks: int
-    count: int
+    noises: int
+    block: int
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,8 @@ class Histograms(Message, kind="ffm.histograms"):
 class HistogramsReply(Message, kind="ffm.histograms.reply"):
     """Counts of the silo's held-out points, per direction and bin.
 
-    Reveals: one-dimensional histograms of the held-out points; with few points in a bin, that one is there.
+    Reveals: one-dimensional histograms of the held-out points. Asked often, with edges of the server's choice, they
+    locate single points; a silo limits how often it answers.
     """
 
     counts: Tensor

@@ -72,7 +72,7 @@ def train_flow(
     federation = silos if isinstance(silos, Federation) else Federation(silos)
     settings = method if isinstance(method, FlowMatching) else preset(method)
     settings = replace(settings, flow=replace(settings.flow, rounds=rounds, batch=batch, source=source))
-    federation.open("train_flow", seed)
+    federation.open(f"train_flow/{seed}/{seeds.derive(seed, settings.to_json())}", seed)
     server = FlowServer(settings, federation)
     for _ in server.run():
         pass

@@ -42,7 +42,7 @@ class SemiDiscreteServer:
         options = self.settings
         values = self._lookup("fit", number, options.count, settled=False)
         if not self.scale:
-            self.scale = float(values.std())
+            self.scale = float(values.min(0).values.std())
         progress = (number - 1) / max(1, options.rounds - 1)
         step = self.scale * options.first * (options.last / options.first) ** progress
         average = number > options.rounds // 2
@@ -52,7 +52,8 @@ class SemiDiscreteServer:
 
     def assign(self, number: int) -> dict[str, float | Tensor]:
         """Block 1, 2, … of the bulk assignment; gives the largest error of a silo's share against its λ."""
-        values = self._lookup("pool", number - 1, self.settings.block, settled=True)
+        count = block_size(self.settings.noises, self.settings.block, number - 1)
+        values = self._lookup("pool", number - 1, count, settled=True)
         self._award(values, "pool", number - 1, 0.0, average=False, store=True)
         shares = np.bincount(values.numpy().argmin(0), minlength=len(values)) / values.shape[1]
         due = np.array([self.federation.weight[name] for name in self.federation.names])
@@ -60,7 +61,7 @@ class SemiDiscreteServer:
 
     def settle(self) -> None:
         """Every silo finishes its table of pairs."""
-        self.federation.everyone(Settle(self.federation.numbers, self.blocks, self.settings.block))
+        self.federation.everyone(Settle(self.federation.numbers, self.settings.noises, self.settings.block))
 
     def _lookup(self, purpose: str, block: int, count: int, settled: bool) -> Tensor:
         replies = self.federation.everyone(Lookup(self.federation.numbers, purpose, block, count, settled))
@@ -76,6 +77,11 @@ class SemiDiscreteServer:
                 for i, name in enumerate(self.federation.names)
             }
         )
+
+
+def block_size(noises: int, block: int, number: int) -> int:
+    """How many noises block 0, 1, … holds: the last one may be smaller."""
+    return min(block, noises - number * block)
 
 
 def shared_noise(half: FlowHalf, numbers: Tensor, purpose: str, block: int, count: int) -> Tensor:
@@ -112,7 +118,10 @@ def look_up(silo: Silo, question: Lookup) -> Scores:
     if own not in question.numbers.tolist():
         raise RefusedError(f"Silo '{silo.name}' was asked about noises whose seed lacks its own number.")
     noise = shared_noise(half, question.numbers, question.purpose, question.block, question.count)
-    found = dual_of(silo, half).lookup(noise, average=question.settled)
+    dual = dual_of(silo, half)
+    found = dual.lookup(noise, average=question.settled)
+    if not question.settled:
+        dual.feed(noise, found.value)
     silo.cache["lookup"] = ((question.purpose, question.block), found.index)
     return Scores(found.value.float())
 
@@ -144,7 +153,7 @@ def settle(silo: Silo, question: Settle) -> Done:
     """Fits the points' own duals to the noises won, where atoms are groups, and opens the table of pairs."""
     half = half_of(silo)
     silo.state["semidiscrete/numbers"] = question.numbers
-    silo.state["semidiscrete/shape"] = torch.tensor([question.blocks, question.count])
+    silo.state["semidiscrete/shape"] = torch.tensor([question.noises, question.block])
     if len(dual_of(silo, half).atoms) < len(silo):
         x = silo.data.x.cpu()
         fine = SemiDual.start(x, torch.full((len(x),), 1 / len(x)))
@@ -164,9 +173,10 @@ def settle(silo: Silo, question: Settle) -> Done:
 
 def noises_won(silo: Silo, half: FlowHalf) -> Tensor:
     """All noises that the silo won in the bulk assignment, drawn again from the shared seed."""
-    blocks, count = silo.state["semidiscrete/shape"].tolist()
+    noises, size = silo.state["semidiscrete/shape"].tolist()
     numbers, won = silo.state["semidiscrete/numbers"], []
-    for block in range(blocks):
+    for block in range(-(-noises // size)):
+        count = block_size(noises, size, block)
         packed = silo.state[f"semidiscrete/won/{block:06d}"].numpy()
         mask = torch.from_numpy(np.unpackbits(packed, count=count).astype(bool))
         won.append(shared_noise(half, numbers, "pool", block, count)[mask])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Protocol, TypeVar
@@ -116,17 +117,21 @@ class PotentialSettings:
     rate: float = 2e-3
     schedule: str = "cosine"
 
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.before < 0 or self.every < 0:
+            raise UsageError("potential.batch must be at least 1, potential.before and potential.every not negative.")
+
 
 @dataclass(frozen=True)
 class SemiDiscreteSettings:
     """Fitting semi-discrete duals: `rounds` lookups of `count` noises, with steps falling from `first` to `last`
-    (in units of the spread of the first answers), then `noises` in all assigned ahead, `block` at a time. Protected
+    (in units of the spread of the first minima), then `noises` in all assigned ahead, `block` at a time. Protected
     silos fit their own points for `local_rounds`, without a word to anybody."""
 
     rounds: int = 3000
     count: int = 4096
-    first: float = 3.0
-    last: float = 0.02
+    first: float = 6.0
+    last: float = 0.01
     local_rounds: int = 3000
     noises: int = 2**20
     block: int = 2**16
@@ -135,6 +140,9 @@ class SemiDiscreteSettings:
         for name in ("rounds", "count", "local_rounds", "noises", "block"):
             if getattr(self, name) < 1:
                 raise UsageError(f"semidiscrete.{name} is {getattr(self, name)}; it must be at least 1.")
+        for name in ("first", "last"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UsageError(f"semidiscrete.{name} is {getattr(self, name)}; a step must be positive.")
 
 
 @dataclass(frozen=True)
@@ -150,6 +158,12 @@ class FlowMatching:
         for name in ("rounds", "batch"):
             if getattr(self.flow, name) < 1:
                 raise UsageError(f"flow.{name} is {getattr(self.flow, name)}; it must be at least 1.")
+        if self.flow.local_steps < 0:
+            raise UsageError(f"flow.local_steps is {self.flow.local_steps}; it must not be negative.")
+        if self.coupling.name in POTENTIAL_COUPLINGS and not (self.potential.before or self.potential.every):
+            raise UsageError(
+                "With potential.before = 0 and potential.every = 0 the potential would never be trained; raise one."
+            )
         if not 0 <= self.flow.average < 1:
             raise UsageError(f"flow.average is {self.flow.average}; a moving average's decay lies in [0, 1).")
         if self.flow.path == "target" and self.coupling.name != "independent":

@@ -63,7 +63,10 @@ def summarise_table(silo: Silo, question: Summarise) -> SummaryReply:
     table = _table(silo)
     codes = set(json.loads(question.categorical))
     kinds = {name: "categorical" if name in codes else kind for name, kind in infer_kinds(table).items()}
-    values = asdict(summarise(table, kinds))
+    try:
+        values = asdict(summarise(table, kinds))
+    except DataError as error:
+        raise DataError(f"Silo '{silo.name}': {error}") from error
     plain = {key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in values.items()}
     return SummaryReply(json.dumps(plain))
 
@@ -71,7 +74,10 @@ def summarise_table(silo: Silo, question: Summarise) -> SummaryReply:
 @answers(Encode)
 def encode_table(silo: Silo, question: Encode) -> Done:
     """The silo half: its rows become its points."""
-    x = Encoder.from_json(question.encoder).encode(_table(silo), question.missing)
+    try:
+        x = Encoder.from_json(question.encoder).encode(_table(silo), question.missing)
+    except DataError as error:
+        raise DataError(f"Silo '{silo.name}': {error}") from error
     silo.hold(Points(x, torch.zeros(len(x), dtype=torch.long)))
     return Done()
 
