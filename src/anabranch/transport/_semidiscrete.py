@@ -90,16 +90,16 @@ class SemiDual:
             move += (missing * (groups / len(label)) ** 0.25)[label]
         self.duals = self.duals + step * move
         if average:
-            self.averaged += 1
+            self.averaged = int(self.averaged) + 1
             self.average = self.average + (self.duals - self.average) / self.averaged
         self.recent = self.recent + torch.cat([wins.double(), torch.tensor([count], dtype=torch.float64)])
 
     def feed(self, noise: Tensor, value: Tensor) -> None:
         """Raises the duals of starved atoms until each just reaches one of these noises, whose minima are `value`.
 
-        An atom is starved when it won none of the noises since the last call that found enough of them: twenty that were
-        its due. Ascent alone would lift it by its tiny mass a round. For this holder's atoms this is the c-transform of
-        the c-transform, which never lowers the dual.
+        An atom is starved when it won nothing since the last look, although twenty noises were its due. Ascent alone
+        would lift it by its tiny mass a round. For one holder this is the c-transform of the c-transform, and so never
+        lowers the dual.
         """
         if self.recent[-1] * self.masses.min() < 20:
             return

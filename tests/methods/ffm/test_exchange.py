@@ -116,7 +116,8 @@ class TestWinners:
         server = lab.ready(lab.settings("semidiscrete", semidiscrete={"rounds": 40}), [silo])
         half, numbers, blocks = half_of(silo), server.federation.numbers, iter(range(1, 41))
         alone = SemiDual.start(silo.data.x, torch.full((80,), 1 / 80))
-        alone.fit(lambda count: shared_noise(half, numbers, "fit", next(blocks), count), 40, 128, 3.0, 0.02)
+        steps = server.settings.semidiscrete.first, server.settings.semidiscrete.last
+        alone.fit(lambda count: shared_noise(half, numbers, "fit", next(blocks), count), 40, 128, *steps)
         assert torch.allclose(dual_of(silo, half).average, alone.average, atol=1e-9)
 
     def test_the_reported_dual_climbs_and_the_misuse_falls(self, lab):

@@ -24,6 +24,8 @@ from anabranch.methods.ffm._messages import Award, Awarded, Lookup, Scores, Sett
 from anabranch.methods.ffm._settings import SemiDiscreteSettings
 from anabranch.transport import Nearest, SemiDual, bisect, lookup
 
+DUAL_STATE = ("duals", "average", "averaged", "recent")  # what a silo keeps of its fit over a restart
+
 
 class SemiDiscreteServer:
     """The server half: takes minima, hands out awards, sets the step.
@@ -104,8 +106,8 @@ def dual_of(silo: Silo, half: FlowHalf) -> SemiDual:
     atoms = torch.zeros(len(size), x.shape[1]).index_add_(0, label, x) / size[:, None]
     dual = SemiDual.start(atoms, half.weight * size / len(x))
     if "semidiscrete/duals" in silo.state:
-        dual.duals, dual.average = silo.state["semidiscrete/duals"], silo.state["semidiscrete/average"]
-        dual.averaged = int(silo.state["semidiscrete/averaged"])
+        for name in DUAL_STATE:
+            setattr(dual, name, silo.state[f"semidiscrete/{name}"])
     silo.cache["semidual"] = dual
     return dual
 
@@ -139,8 +141,7 @@ def award(silo: Silo, question: Award) -> Awarded:
         silo.state[f"semidiscrete/won/{question.block:06d}"] = torch.from_numpy(packed)
     if question.step:
         dual.ascend(wins, len(index), question.step, question.average)
-        silo.state["semidiscrete/duals"], silo.state["semidiscrete/average"] = dual.duals, dual.average
-        silo.state["semidiscrete/averaged"] = torch.tensor(dual.averaged)
+        silo.state.update({f"semidiscrete/{name}": torch.as_tensor(getattr(dual, name)) for name in DUAL_STATE})
     missing = wins.double() / len(index) - dual.masses
     # Counting alone makes a χ² of (1 − ν_j)/count an atom; without it the number falls to zero as the fit converges.
     chi_square = (missing.square() / dual.masses).sum() - (1 - dual.masses).sum() / len(index)
