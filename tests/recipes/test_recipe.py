@@ -3,7 +3,7 @@
 import pytest
 
 from anabranch.errors import UsageError
-from anabranch.recipes import Cell, cells_of, recipe, recipes, reproduce, theory
+from anabranch.recipes import Cell, cells_of, recipe, recipes, reproduce, theory, theory_table
 from anabranch.runs import from_dict
 
 
@@ -92,4 +92,6 @@ def test_theory_in_numbers():
     assert value["lemma2_ratio", None] < 1  # FFM, Lemma 2
     assert value["lemma2_left", 0.0] < 0.7 * value["lemma2_right", 0.0]  # disjoint silos: far from equality
     assert value["cost_ratio", 1.0] < 1.2 < 1.8 < value["cost_ratio", 0.0]
+    lines = theory_table(rows)
+    assert len(lines) == 4 and lines[1][:2] == ["8gaussians-moons", "0"] and theory_table([]) == []
     assert value["plan_distance", 1.0] < value["plan_distance", 0.5] < value["plan_distance", 0.0]

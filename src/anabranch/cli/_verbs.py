@@ -178,7 +178,7 @@ def reproduce(
     Every cell (problem, method, seed) is a run folder: finished ones are skipped, so that a second call only fills
     the gaps.
     """
-    from anabranch.recipes import cells_of, check_seed, recipe, recipes
+    from anabranch.recipes import cells_of, check_seed, recipe, recipes, theory_table
     from anabranch.recipes import reproduce as go
     from anabranch.report import summary_table, write_report
 
@@ -203,7 +203,11 @@ def reproduce(
     if as_json:
         typer.echo(json.dumps({"rows": outcome.rows, "checks": records, "failures": outcome.failures}))
     else:
-        print_table(summary_table(outcome.rows), found.title)
+        runs = [row for row in outcome.rows if row["method"] != "theory"]
+        if runs:
+            print_table(summary_table(runs), found.title)
+        if lines := theory_table(outcome.rows):
+            print_table(lines, "Theory in numbers: local plans against the global one, as two silos grow alike")
         print_checks(outcome.checks)
     if not outcome.ok:
         raise typer.Exit(1)

@@ -3,7 +3,7 @@
 from anabranch.recipes._checks import Check, run_checks
 from anabranch.recipes._recipe import SCALES, Recipe, check_seed, recipe, recipes
 from anabranch.recipes._reproduce import Cell, Outcome, cells_of, reproduce
-from anabranch.recipes._theory import theory
+from anabranch.recipes._theory import theory, theory_table
 
 __all__ = [
     "SCALES",
@@ -18,4 +18,5 @@ __all__ = [
     "reproduce",
     "run_checks",
     "theory",
+    "theory_table",
 ]

@@ -75,3 +75,18 @@ def _values(rows: list[Row], metric: str) -> Tensor:
 def _row(config: Config, metric: str, value: float, **more: float) -> Row:
     key = {"problem": config.problem, "method": "theory", "seed": None, "nfe": None}
     return {**key, "metric": metric, "value": float(value), **more}
+
+
+def theory_table(rows: Sequence[Row]) -> list[list[str]]:
+    """The theory's rows as a table, a line for each problem and overlap; empty without such rows."""
+    names = {
+        "silo_distance": "mean W2 of a silo to all",
+        "plan_distance": "W2^2 of the plans",
+        "cost_ratio": "cost ratio of LOT",
+        "lemma2_left": "Lemma 2: W2^2 to the mixture",
+        "lemma2_right": "at most: mixture of W2^2",
+    }
+    value = {(r["problem"], r["overlap"], r["metric"]): r["value"] for r in rows if "overlap" in r}
+    places = sorted({(problem, overlap) for problem, overlap, _ in value})
+    lines = [[p, f"{o:g}", *(f"{value[p, o, metric]:.3f}" for metric in names)] for p, o in places]
+    return [["problem", "overlap", *names.values()], *lines] if lines else []
