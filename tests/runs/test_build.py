@@ -129,3 +129,9 @@ def test_more_candidates_than_source_points_are_refused(tmp_path):
 def test_two_files_of_one_name_are_refused(tmp_path):
     with pytest.raises(UsageError, match="the same name"):
         build_silos(from_dict({"data": {"files": ["a/x.npy", "b/x.npy"]}}))
+
+
+def test_a_source_may_be_a_file_of_points(tmp_path):
+    np.save(tmp_path / "source.npy", np.random.default_rng(0).normal(size=(50, 2)))
+    rows = train(tiny(flow={"source": str(tmp_path / "source.npy")}), tmp_path / "run")
+    assert {row["nfe"] for row in rows if row["metric"] == "w2"} == {1, 2}

@@ -25,6 +25,7 @@ from anabranch.metrics import (
     uniform_total_variation,
     wasserstein2,
 )
+from anabranch.runs._build import source_points
 from anabranch.runs._config import Config
 from anabranch.transport import duality_gap
 
@@ -66,9 +67,13 @@ class _Rows:
 def _judge_by_shape(
     config: Config, rows: _Rows, velocity: Velocity, silos: list[Silo]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    options, source = config.evaluation, shape(config.flow.source)
-    target = shape(config.data.target)
-    x0 = source.sobol(options.points, seeds.derive(REFERENCE_SEED, "source")).x
+    options, target = config.evaluation, shape(config.data.target)
+    given, source = source_points(config), None
+    if given is None:
+        source = shape(config.flow.source)
+        x0 = source.sobol(options.points, seeds.derive(REFERENCE_SEED, "source")).x
+    else:
+        x0 = given[: options.points]
     x1 = target.sobol(options.points, seeds.derive(REFERENCE_SEED, "target")).x
     floor = target.sobol(options.points, seeds.derive(REFERENCE_SEED, "floor")).x
     rows.add("w2_floor", wasserstein2(floor, x1))
@@ -84,7 +89,8 @@ def _judge_by_shape(
     rows.add("straightness", straightness(velocity, x0))
     rows.add("energy", path_energy(velocity, x0, 2 * optimum))
     arrays["trajectories"] = _trajectories(velocity, x0[:256])
-    _judge_coupling(config, rows, silos, source, optimum)
+    if source is not None:
+        _judge_coupling(config, rows, silos, source, optimum)
     return arrays
 
 
