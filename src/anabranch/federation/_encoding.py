@@ -17,7 +17,7 @@ from typing import Any, get_origin
 from torch import Tensor
 
 from anabranch.errors import MessageError, unknown
-from anabranch.federation._message import KINDS, WIRE_DTYPES, Message, check, field_types, tensors_of
+from anabranch.federation._message import KINDS, SCALARS, WIRE_DTYPES, Message, check, field_types, tensors_of
 
 LARGEST = 4 * 2**30  # bytes; more than any sensible message, less than what would exhaust a server
 _sizes: dict[tuple[Any, ...], int] = {}
@@ -92,10 +92,14 @@ def _header(message: Message, length: int) -> str:
 def size(message: Message) -> int:
     """len(encode(message)), without encoding."""
     tensors = tensors_of(message)
-    key = (*((name, t.shape, t.dtype) for name, t in tensors.items()),)
-    if key not in _sizes:
-        _sizes[key] = _safetensors_size(tensors)
-    return 4 + len(_header(message, _sizes[key]).encode()) + _sizes[key]
+    key = (type(message), *((name, t.shape, t.dtype) for name, t in tensors.items()))
+    if key in _sizes:
+        return _sizes[key]
+    body = _safetensors_size(tensors)
+    whole = 4 + len(_header(message, body).encode()) + body
+    if not any(hint in SCALARS for hint, _ in field_types(type(message)).values()):
+        _sizes[key] = whole  # without numbers or text of its own, equal shapes make equal headers
+    return whole
 
 
 def _safetensors_size(tensors: dict[str, Tensor]) -> int:

@@ -98,5 +98,4 @@ class LocalEngine:
 def _finite(reply: Message) -> bool:
     tensors = [tensor for tensor in tensors_of(reply).values() if tensor.is_floating_point()]
     # A norm is finite exactly when every number is, short of overflow, and costs one pass for all tensors.
-    norms = torch._foreach_norm(tensors)
-    return math.isfinite(float(torch.stack([norm.float() for norm in norms]).sum()))
+    return math.isfinite(sum(norm.item() for norm in torch._foreach_norm(tensors)))

@@ -13,6 +13,7 @@ from torch import Tensor
 from anabranch.errors import MessageError
 
 KINDS: dict[str, type[Message]] = {}
+SCALARS: tuple[type, ...] = (bool, int, float, str)
 # What a message may hold: code and bytes a number, in the order in which safetensors lays tensors out.
 WIRE_DTYPES: dict[torch.dtype, tuple[str, int]] = {
     torch.int64: ("I64", 8),

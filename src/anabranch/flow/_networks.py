@@ -109,5 +109,6 @@ def _stack(inputs: int, hidden: int, layers: int, outputs: int, activation: type
     widths = [inputs, *[hidden] * layers]
     modules: list[nn.Module] = []
     for before, after in pairwise(widths):
-        modules += [nn.Linear(before, after), activation()]
+        # In place: the linear layer needs its output no more, and activations are most of what a pass writes.
+        modules += [nn.Linear(before, after), activation(inplace=True)]
     return nn.Sequential(*modules, nn.Linear(hidden, outputs))

@@ -13,10 +13,12 @@ from anabranch.coupling import Independent, Pairs
 from anabranch.errors import RefusedError
 from anabranch.federation import Done, Silo, answers, answers_together
 from anabranch.flow import PathSample
-from anabranch.methods.ffm._half import FlowHalf, build, gradients, half_of, load_parameters
+from anabranch.methods.ffm._half import FlowHalf, build, gradients, half_of, load_parameters, named_parameters
 from anabranch.methods.ffm._messages import Gradient, GradientReply, Histograms, HistogramsReply, LocalSteps, Prepare
 from anabranch.methods.ffm._semidiscrete import table
 from anabranch.metrics import projection_counts
+
+PASS = 4096  # rows of one pass on a CPU: more spill out of its cache
 
 
 @answers(Prepare)
@@ -61,12 +63,29 @@ def gradient_together(silos: Sequence[Silo], question: Gradient, weights: Tensor
     for half in halves:
         _load_potential(half, question)
     sample = _examples(silos, halves)
-    error = _squared_error(halves[0].field, sample).flatten(1)
     rows = torch.repeat_interleave(
-        weights.to(error) / (error.shape[1] * halves[0].settings.flow.batch), len(error) // len(silos)
+        weights / sample.x_t[0].numel() / halves[0].settings.flow.batch, len(sample.t) // len(silos)
     )
-    loss = (error.sum(1) * rows).sum()
-    return GradientReply(gradients(loss, halves[0].field), loss.detach())
+    return _weighted_gradient(halves[0].field, sample, rows.to(sample.x_t))
+
+
+def _weighted_gradient(field: nn.Module, sample: PathSample, weights: Tensor) -> GradientReply:
+    """∇ of Σ_n w_n ‖v(x_n, t_n) − u_n‖², summed over passes that fit a CPU's cache; a GPU takes all rows at once."""
+    size = len(weights) if weights.is_cuda else PASS
+    total: list[Tensor] = []
+    loss = weights.new_zeros(())
+    named = named_parameters(field)
+    for start in range(0, len(weights), size):
+        part = slice(start, start + size)
+        error = _squared_error(field, PathSample(sample.x_t[part], sample.u_t[part], sample.t[part])).flatten(1)
+        value = (error.sum(1) * weights[part]).sum()
+        found = torch.autograd.grad(value, list(named.values()))
+        loss = loss + value.detach()
+        if total:
+            torch._foreach_add_(total, found)
+        else:
+            total = list(found)
+    return GradientReply(dict(zip(named, total, strict=True)), loss)
 
 
 @answers(LocalSteps)
