@@ -2,8 +2,8 @@
 
     python benchmarks/drill.py [--kills 20] [--method sd] [--seed 0]
 
-Every cycle starts the command line in a process of its own, kills it at a random moment, and resumes, until the run is
-finished; then it starts over with a new folder, until all kills are spent.
+Every cycle starts the command line in a process of its own and kills it a moment after it has passed a random round, so
+that every phase is hit; then it resumes. A finished run is compared, and a new one begun, until all kills are spent.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ SETTINGS = {
     "evaluation.points": 256,
     "run.threads": 1,
     "run.checkpoint_every": 25,
+    "run.log_every": 1,
 }
 
 
@@ -62,6 +63,25 @@ def parameters(folder: Path) -> dict[str, torch.Tensor]:
     return checkpoint.state
 
 
+def last_round(folder: Path) -> int:
+    """How far the run in the folder has got."""
+    records = RunFolder(folder).metrics()
+    return records[-1]["round"] if records else 0
+
+
+def outlives(process: subprocess.Popen[bytes], folder: Path, target: int, grace: float) -> bool:
+    """Waits until the run has passed the target round and `grace` seconds more; False when it ended before."""
+    while last_round(folder) < target:
+        if process.poll() is not None:
+            return False
+        time.sleep(0.02)
+    try:
+        process.wait(timeout=grace)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
 def main() -> None:
     """Runs the drill and says what happened."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -71,28 +91,24 @@ def main() -> None:
     options = parser.parse_args()
     dice = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as scratch:
-        started = time.monotonic()
         finish(start(Path(scratch) / "whole", options.method))
-        duration = time.monotonic() - started
-        wanted = parameters(Path(scratch) / "whole")
+        wanted, total = parameters(Path(scratch) / "whole"), last_round(Path(scratch) / "whole")
         kills, runs = 0, 0
         while kills < options.kills:
             folder, runs = Path(scratch) / f"run-{runs}", runs + 1
             process = start(folder, options.method)
-            while True:
-                try:
-                    # Importing takes a second or two; then any moment, evaluation included.
-                    process.wait(timeout=dice.uniform(0.5, 0.6 * duration) if kills < options.kills else None)
-                    finish(process)
+            while kills < options.kills and (now := last_round(folder)) < total:
+                # The last round may be drawn too: that kill hits the evaluation.
+                if not outlives(process, folder, dice.randint(now, total), dice.uniform(0, 0.05)):
                     break
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-                    kills += 1
-                    rounds = RunFolder(folder).checkpoints()
-                    print(f"kill {kills}: last checkpoint {rounds[-1] if rounds else 'none'}", flush=True)
-                    begun = (folder / "config.json").exists()
-                    process = command("resume", str(folder)) if begun else start(folder, options.method)
+                process.kill()
+                process.wait()
+                kills += 1
+                rounds = RunFolder(folder).checkpoints()
+                print(f"kill {kills}: at round {last_round(folder)}, saved {rounds[-1] if rounds else 0}", flush=True)
+                begun = (folder / "config.json").exists()
+                process = command("resume", str(folder)) if begun else start(folder, options.method)
+            finish(process)
             found = parameters(folder)
             equal = found.keys() == wanted.keys() and all(torch.equal(found[k], wanted[k]) for k in wanted)
             print(f"run {runs}: parameters {'bit-equal' if equal else 'DIFFER'}", flush=True)

@@ -56,4 +56,4 @@ class BalancedPotential:
 
     @staticmethod
     def _assign(x0: Tensor, x1: Tensor, values: Tensor) -> Tensor:
-        return assignment(half_squared_cost(x1, x0) - values)
+        return assignment(half_squared_cost(x1, x0) - values, contested=True)

@@ -54,11 +54,13 @@ class Plan:
         return IndexPairs(index0, index1)
 
 
-def assignment(cost: Tensor) -> Tensor:
+def assignment(cost: Tensor, contested: bool = False) -> Tensor:
     """σ (n,) minimising Σᵢ C[i, σ(i)] over one-to-one maps, for C (n, m) with n ≤ m.
 
-    Exact to rounding in float64. For n < m some columns stay free. Safe to call from several threads at
-    once; the solver releases the interpreter's lock.
+    Exact to rounding in float64. For n < m some columns stay free. `contested` tells that rows compete for columns
+    everywhere, as under a potential that has learned to spread them: rectangles are then primed like squares, which
+    changes the time and not the answer. Safe to call from several threads at once; the solver releases the
+    interpreter's lock.
 
     >>> assignment(torch.tensor([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0]]))
     tensor([1, 0])
@@ -67,7 +69,7 @@ def assignment(cost: Tensor) -> Tensor:
     if matrix.shape[0] > matrix.shape[1]:
         rows, columns = matrix.shape
         raise UsageError(f"{rows} rows cannot each have a column of their own among {columns}; transpose the cost.")
-    return torch.as_tensor(_assign(matrix), device=cost.device)
+    return torch.as_tensor(_assign(matrix, contested), device=cost.device)
 
 
 def exact_plan(cost: Tensor, a: Tensor | None = None, b: Tensor | None = None) -> Plan:
@@ -143,7 +145,7 @@ def _cost_matrix(cost: Tensor) -> Array:
     return matrix
 
 
-def _assign(matrix: Array) -> NDArray[np.int64]:
+def _assign(matrix: Array, contested: bool = False) -> NDArray[np.int64]:
     """σ for n ≤ m, primed with approximate duals where that is faster.
 
     For n = m any column shift g leaves the minimisers as they are. For n < m, with g ≤ 0, ΣC = Σ(C − g) +
@@ -153,7 +155,7 @@ def _assign(matrix: Array) -> NDArray[np.int64]:
     from scipy.optimize import linear_sum_assignment
 
     sigma: NDArray[np.int64]
-    if _worth_priming(matrix):
+    if _worth_priming(matrix, contested):
         duals = _column_duals(matrix)
         for _ in range(2):
             sigma = linear_sum_assignment(matrix - duals)[1]
@@ -165,12 +167,12 @@ def _assign(matrix: Array) -> NDArray[np.int64]:
     return sigma
 
 
-def _worth_priming(matrix: Array) -> bool:
+def _worth_priming(matrix: Array, contested: bool) -> bool:
     """Whether the duals cost less than they save: in large squares, and in rectangles whose rows crowd."""
     rows, columns = matrix.shape
     if rows < PRIME_SIZE or columns > PRIME_ASPECT * rows:
         return False
-    return bool(rows == columns or len(np.unique(matrix.argmin(1))) * PRIME_CROWDING <= rows)
+    return bool(rows == columns or contested or len(np.unique(matrix.argmin(1))) * PRIME_CROWDING <= rows)
 
 
 def _column_duals(matrix: Array) -> Array:
