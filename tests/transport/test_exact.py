@@ -49,7 +49,7 @@ def test_assignment_agrees_with_the_network_simplex(dimension):
 @pytest.mark.parametrize("shape", [(120, 120), (256, 400)])
 def test_hard_costs_stay_exact(monkeypatch, shape):
     """Ties, negative and huge costs, outliers: the duals may be poor there, the answer may not."""
-    monkeypatch.setattr(exact, "_worth_priming", lambda matrix: True)
+    monkeypatch.setattr(exact, "_worth_priming", lambda matrix, contested: True)
     random = generator(4, "exact")
     rough = torch.randn(shape, generator=random, dtype=torch.float64)
     for cost in (
@@ -72,7 +72,7 @@ def test_hard_costs_stay_exact(monkeypatch, shape):
 @pytest.mark.parametrize("wrong_duals", [-1.0, -100.0])
 def test_useless_duals_cost_time_but_not_exactness(monkeypatch, wrong_duals):
     noise = torch.rand(400, generator=generator(5, "exact"), dtype=torch.float64).numpy()
-    monkeypatch.setattr(exact, "_worth_priming", lambda matrix: True)
+    monkeypatch.setattr(exact, "_worth_priming", lambda matrix, contested: True)
     monkeypatch.setattr(exact, "_column_duals", lambda matrix: wrong_duals * noise[: matrix.shape[1]])
     for columns in (256, 300, 400):
         cost = half_squared_cost(points(6, 256, 2), points(7, columns, 2))
@@ -80,7 +80,7 @@ def test_useless_duals_cost_time_but_not_exactness(monkeypatch, wrong_duals):
 
 
 def test_primed_rectangles_are_minimal(monkeypatch):
-    monkeypatch.setattr(exact, "_worth_priming", lambda matrix: True)
+    monkeypatch.setattr(exact, "_worth_priming", lambda matrix, contested: True)
     for columns in (101, 150, 400):
         for dimension in (1, 2, 64):
             cost = half_squared_cost(points(30, 100, dimension), points(31, columns, dimension, 0.3))
@@ -90,10 +90,11 @@ def test_primed_rectangles_are_minimal(monkeypatch):
 
 
 def test_large_squares_and_crowded_rectangles_are_primed():
-    assert exact._worth_priming(np.zeros((200, 200))) and not exact._worth_priming(np.zeros((50, 50)))
+    assert exact._worth_priming(np.zeros((200, 200)), False) and not exact._worth_priming(np.zeros((50, 50)), False)
     crowded = half_squared_cost(points(32, 200, 2, 5.0), points(33, 400, 2, 0.1)).numpy()
     spread = half_squared_cost(points(32, 200, 2), points(33, 400, 2)).numpy()
-    assert exact._worth_priming(crowded) and not exact._worth_priming(spread)
+    assert exact._worth_priming(crowded, False) and not exact._worth_priming(spread, False)
+    assert exact._worth_priming(spread, True)  # told that its rows compete
 
 
 def test_approximate_duals_are_near_the_optimum():
