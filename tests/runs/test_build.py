@@ -135,3 +135,12 @@ def test_a_source_may_be_a_file_of_points(tmp_path):
     np.save(tmp_path / "source.npy", np.random.default_rng(0).normal(size=(50, 2)))
     rows = train(tiny(flow={"source": str(tmp_path / "source.npy")}), tmp_path / "run")
     assert {row["nfe"] for row in rows if row["metric"] == "w2"} == {1, 2}
+
+
+def test_what_tables_send_is_counted(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("age,b\n1,2\n2,3\n3,4\n4,4\n")
+    files = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    config = {"data": {"files": files}, "flow": {"rounds": 2, "batch": 4}, "evaluation": {"nfe": [1], "points": 16}}
+    rows = train(from_dict(config), tmp_path / "run")
+    assert {row["silo"] for row in rows if row.get("kind") == "tables.summarise.reply"} == {"a", "b"}

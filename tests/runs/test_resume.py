@@ -151,7 +151,7 @@ def test_a_finished_run_is_not_run_again(tmp_path, monkeypatch):
 
 def test_sampling_needs_a_checkpoint(tmp_path):
     RunFolder(tmp_path).begin(tiny())
-    with pytest.raises(CheckpointError, match="no sound checkpoint"):
+    with pytest.raises(CheckpointError, match="no checkpoint yet"):
         draw_samples(tmp_path, 3, 1)
     with pytest.raises(RunFolderError, match="no run folder"):
         resume(tmp_path / "nowhere")
@@ -195,3 +195,22 @@ def test_changed_data_is_noticed(tmp_path):
     np.save(tmp_path / "a.npy", np.random.default_rng(1).normal(size=(50, 2)))
     with pytest.raises(CheckpointError, match="other points than when it stored"):
         resume(tmp_path / "run")
+
+
+def test_a_folder_where_nothing_was_trained_can_be_used_again(tmp_path):
+    bad = tiny(data={"files": [str(tmp_path / "missing.npy")]})
+    with pytest.raises(Exception, match=r"missing\.npy"):
+        train(bad, tmp_path / "run")
+    assert train(tiny(), tmp_path / "run")
+
+
+def test_a_checkpoint_of_another_run_is_named(tmp_path):
+    import shutil
+
+    train(tiny(), tmp_path / "one")
+    with pytest.raises(Killed):
+        train(tiny(seed=5), tmp_path / "two", killer(8))
+    shutil.rmtree(tmp_path / "two" / "checkpoints")
+    shutil.copytree(tmp_path / "one" / "checkpoints", tmp_path / "two" / "checkpoints")
+    with pytest.raises(CheckpointError, match="belongs to the run"):
+        resume(tmp_path / "two")

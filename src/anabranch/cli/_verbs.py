@@ -30,6 +30,23 @@ Change = Annotated[
 ]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from anabranch import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def anabranch(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Generative flows and optimal transport on data that stays in its silos."""
+
+
 @app.command()
 @sentences
 def demo(out: Out = None) -> None:
@@ -86,7 +103,7 @@ def train(
     check_seed(seed)
     if recipe_name.endswith(".toml"):
         if problem or method:
-            raise UsageError("A .toml file names its own problem and method; change them there, or with --set.")
+            raise UsageError("A .toml file names its own problem and method; change them there.")
         values = from_toml(Path(recipe_name)).to_dict()
         config = from_dict(override({**values, **({} if seed is None else {"seed": seed})}, change or []))
         label = f"{config.problem}-{config.method}-seed-{config.seed}"

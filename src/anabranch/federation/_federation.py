@@ -79,7 +79,7 @@ class Federation:
         self.dimension = 0
         self.seed = 0
         self.round = 0
-        self._run = ""
+        self.run = ""
         self._session = 0
         self._sequence = 0
 
@@ -90,7 +90,7 @@ class Federation:
 
     def open(self, run: str, seed: int) -> None:
         """Introduces the run to every silo and learns sizes, from which λ follows, and the points' dimension."""
-        self._run, self.seed = run, seed
+        self.run, self.seed = run, seed
         self._session = secrets.randbits(48)
         self.start_round(0)
         joined: dict[str, Joined] = self._all(Join(seed=seed))
@@ -202,7 +202,7 @@ class Federation:
             raise CheckpointError(" ".join(replies.failures.values()))
 
     def _envelope(self, question: Message, sequence: int) -> Envelope:
-        return Envelope(self._run, self.round, sequence, question, self._session)
+        return Envelope(self.run, self.round, sequence, question, self._session)
 
     def _all(self, question: Message) -> dict[str, Any]:
         replies = self.ask(question)

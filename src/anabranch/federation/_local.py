@@ -33,6 +33,9 @@ class LocalEngine:
     def __init__(self, silos: Sequence[Silo], fused: bool = True, postprocessors: Sequence[Postprocessor] = ()) -> None:
         if not silos:
             raise UsageError("A federation needs at least one silo; none was given.")
+        for silo in silos:
+            if not isinstance(silo, Silo):
+                raise UsageError(f"A {type(silo).__name__} was given as a silo; wrap points as Silo(name, points).")
         self.silos = {silo.name: silo for silo in sorted(silos, key=lambda silo: silo.name)}
         if len(self.silos) < len(silos):
             raise UsageError("Two silos have the same name; every silo needs its own.")

@@ -79,6 +79,8 @@ def reproduce(recipe: Recipe, scale: str, cells: Sequence[Cell], jobs: int, watc
     for cell in done:
         RunFolder(cell.path).begin(cell.config)  # a folder with other settings must not pass for this cell
         rows += RunFolder(cell.path).read_json("results.json")["rows"]
+    if not done:
+        return Outcome(rows, [], [], failures)
     if "theory" in recipe.values:
         options = recipe.values["theory"]
         for config in {cell.config.problem: cell.config for cell in cells}.values():

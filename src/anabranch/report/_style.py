@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from anabranch.methods.ffm import PRESETS
 from anabranch.report._read import Comparison
 
 if TYPE_CHECKING:
@@ -31,12 +32,17 @@ class Look:
 
 
 def looks(comparison: Comparison) -> dict[str, Look]:
-    """Colours for federated methods, greys and dashes for pooled baselines."""
+    """Colours for federated methods, greys and dashes for pooled baselines.
+
+    Known methods have the same colour on every page, whatever they are compared with; others take what is left.
+    """
     result: dict[str, Look] = {}
     for pooled in (False, True):
         names = [name for name in comparison.methods if (name in comparison.pooled) == pooled]
         palette = POOLED if pooled else FEDERATED
-        for i, name in enumerate(names):
+        known = [] if pooled else list(PRESETS)
+        places = known + [name for name in names if name not in known]
+        for i, name in ((places.index(name), name) for name in names):
             dash = "--" if pooled else ("-", ":", "-.")[i // len(palette) % 3]
             result[name] = Look(palette[i % len(palette)], MARKERS[i % len(MARKERS)], dash)
     return result

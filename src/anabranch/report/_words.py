@@ -60,7 +60,7 @@ def unfinished(run: Run) -> str:
     reached = f"its log ends at round {last['round']}, in the phase '{last['phase']}'" if last else "nothing is logged"
     return (
         f"{run.method} on {run.problem}, seed {run.config.seed}, has not finished: {reached}. It appears in the"
-        f" training curves only. Continue it with: anabranch resume {run.path.name}"
+        f" training curves only. Continue it with: anabranch resume {run.path}"
     )
 
 

@@ -11,7 +11,7 @@ from anabranch import seeds
 from anabranch.data import Encoder, Points, Table, by_component, check_points, dirichlet, iid, load_points, shape, split
 from anabranch.data import by_shards as shards
 from anabranch.errors import DataError, UsageError, unknown
-from anabranch.federation import Clip, Federation, Noise, Participation, Postprocessor, Silo
+from anabranch.federation import Clip, Federation, Ledger, Noise, Participation, Postprocessor, Silo
 from anabranch.methods.tables import agree
 from anabranch.runs._config import Config, DataSettings
 
@@ -19,14 +19,19 @@ GRADIENTS = ("ffm.gradient.reply", "ffm.potential.reply")
 PARTITIONS = ("component", "shards", "dirichlet", "iid")
 
 
-def build_silos(config: Config, folder: Path | None = None) -> tuple[list[Silo], Encoder | None]:
-    """The silos of a run, each with its held-out points; for tables also the encoder that they agreed on."""
+def build_silos(
+    config: Config, folder: Path | None = None, ledger: Ledger | None = None
+) -> tuple[list[Silo], Encoder | None]:
+    """The silos of a run, each with its held-out points; for tables also the encoder that they agreed on.
+
+    What they send to agree on it is counted in `ledger`.
+    """
     data, encoder = config.data, None
     stems = [Path(name).stem for name in data.files]
     if len(set(stems)) < len(stems):
         raise UsageError("Two data files have the same name, which would be the name of two silos; rename one.")
     if data.files and data.files[0].endswith(".csv"):
-        parts, encoder = _tables(config)
+        parts, encoder = _tables(config, ledger or Ledger())
     elif data.files:
         parts = {Path(name).stem: _load(name) for name in data.files}
     else:
@@ -116,10 +121,12 @@ def _load(name: str) -> Points:
     return Points(check_points(loaded.x, f"{name}", smallest=1), loaded.label)
 
 
-def _tables(config: Config) -> tuple[dict[str, Points], Encoder]:
+def _tables(config: Config, ledger: Ledger) -> tuple[dict[str, Points], Encoder]:
     """CSV files, one a silo, made into points by an encoder that no silo's rows left home for."""
     if not all(name.endswith(".csv") for name in config.data.files):
         raise DataError("Tables and arrays cannot be mixed; give only .csv files, or only .npy and .npz files.")
     silos = [Silo.of_table(Path(name).stem, Table.read(Path(name))) for name in config.data.files]
-    encoder = agree(Federation(silos), config.data.missing, config.data.categorical)
+    federation = Federation(silos)
+    federation.ledger = ledger
+    encoder = agree(federation, config.data.missing, config.data.categorical)
     return {silo.name: silo.data for silo in silos}, encoder

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from anabranch.data import MISSING_RULES
 from anabranch.errors import UsageError, unknown
 from anabranch.methods.ffm import (
     PRESETS,
@@ -45,6 +46,10 @@ class DataSettings:
     missing: str = "refuse"
     categorical: tuple[str, ...] = ()
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.missing not in MISSING_RULES:
+            raise unknown("rule for missing values", self.missing, MISSING_RULES)
 
 
 @dataclass(frozen=True)
@@ -158,8 +163,9 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     return config
 
 
-def from_toml(path: Path) -> Config:
+def from_toml(path: str | Path) -> Config:
     """A config from one's own TOML file: `method = "sd"` or another preset, then sections. Files lie beside it."""
+    path = Path(path)
     try:
         values = tomllib.loads(path.read_text())
     except OSError as error:

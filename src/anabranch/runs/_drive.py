@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from anabranch.errors import RunFolderError
-from anabranch.federation import Federation, Silo
+from anabranch.errors import CheckpointError, RunFolderError
+from anabranch.federation import Federation, Ledger, Silo
 from anabranch.methods.ffm import FlowServer, Progress
 from anabranch.runs._build import build_federation, build_silos, source_points
 from anabranch.runs._config import Config
@@ -66,15 +66,22 @@ def _run(config: Config, folder: RunFolder, notes: Notes) -> list[Row]:
 
 
 def _restore(config: Config, folder: RunFolder, notes: Notes) -> tuple[FlowServer, list[Silo], int]:
-    silos, encoder = build_silos(config, folder.path)
+    ledger = Ledger()
+    silos, encoder = build_silos(config, folder.path, ledger)
     if encoder is not None and not (folder.path / "encoder.json").exists():
         folder.write_json("encoder.json", json.loads(encoder.to_json()))
     federation = build_federation(config, silos)
+    federation.ledger = ledger
     run = f"{config.recipe}/{config.problem}/{config.method}/{config.seed}"
     federation.open(run, config.seed)
     checkpoint, warnings = folder.load_checkpoint()
     for warning in warnings:
         notes.say(warning)
+    if checkpoint is not None and checkpoint.facts.get("run") != run:
+        raise CheckpointError(
+            f"The checkpoint of round {checkpoint.round} in {folder.path} belongs to the run"
+            f" '{checkpoint.facts.get('run')}', not to '{run}'; take it away, or start in another folder."
+        )
     if checkpoint is not None:
         folder.drop_checkpoints_after(checkpoint.round)
         federation.rewind(checkpoint.round)
@@ -128,7 +135,8 @@ def _save(folder: RunFolder, server: FlowServer, number: int) -> None:
     last checkpoints may still need."""
     known = folder.checkpoints()
     server.federation.keep(oldest=known[-1] if known else 0)
-    facts = {"ledger": server.federation.ledger.state(), "dimension": server.federation.dimension}
+    federation = server.federation
+    facts = {"run": federation.run, "ledger": federation.ledger.state(), "dimension": federation.dimension}
     folder.save_checkpoint(Checkpoint(number, server.state(), facts))
 
 

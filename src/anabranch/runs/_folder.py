@@ -66,13 +66,15 @@ class RunFolder:
     def begin(self, config: Config) -> None:
         """Writes the config of a new run, or makes sure that the folder holds this very one."""
         if (self.path / "config.json").exists():
-            if self.config() != config:
+            started = self.finished or self.checkpoints()
+            if started and self.config() != config:
                 old = self.config()
                 raise RunFolderError(
                     f"{self.path} holds another run ({old.recipe}, {old.problem}, {old.method}, seed {old.seed}, or"
                     " other settings); choose another folder with --out, or continue that run with 'anabranch resume'."
                 )
-            return
+            if started:
+                return
         self.write_json("environment.json", environment())
         self.write_json("config.json", config.to_dict())
 
@@ -115,6 +117,8 @@ class RunFolder:
                 return Checkpoint(number, state, facts), warnings
             except CheckpointError as error:
                 warnings.append(f"{error} The one before it is used.")
+        if warnings:
+            warnings.append("No sound checkpoint is left.")
         return None, warnings
 
     def drop_checkpoints_after(self, number: int) -> None:

@@ -23,9 +23,9 @@ def draw_samples(run: Path, count: int, nfe: int | None, solver: str = "euler", 
     """`count` samples of the run's averaged model as of its last checkpoint; needs no data but the run folder."""
     folder = RunFolder(run)
     config = folder.config()
-    checkpoint, _ = folder.load_checkpoint()
+    checkpoint, warnings = folder.load_checkpoint()
     if checkpoint is None:
-        raise CheckpointError(f"{run} has no sound checkpoint yet; train or resume the run first.")
+        raise CheckpointError(" ".join(warnings) or f"{run} has no checkpoint yet; train or resume the run first.")
     dimension = int(checkpoint.facts["dimension"])
     given = source_points(config)
     source = shape(config.flow.source, dimension) if given is None else Cloud(given)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anabranch.data import Table, infer_kinds, merge, summarise
-from anabranch.errors import DataError
+from anabranch.errors import DataError, UsageError
 from anabranch.federation import Federation, Silo
 from anabranch.methods.tables import agree
 
@@ -110,3 +110,9 @@ def test_a_silo_whose_data_cannot_be_used_is_named():
 def test_a_silo_that_holds_points_has_no_table_to_summarise():
     with pytest.raises(DataError, match="'p' holds points"):
         agree(Federation([*silos(), Silo("p", torch.zeros(3, 2))]))
+
+
+def test_a_misspelt_categorical_column_is_refused_with_a_suggestion():
+    silos = [Silo.of_table(name, Table({"ward": ["1", "2"], "age": ["30", "40"]})) for name in ("a", "b")]
+    with pytest.raises(UsageError, match="did you mean 'ward'"):
+        agree(Federation(silos), categorical=("wrd",))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -42,10 +42,10 @@ PRESETS: dict[str, Mapping[str, Mapping[str, Any]]] = {
 class TrainedFlow:
     """A finished flow: its velocity, the source it starts from, and what its training sent."""
 
-    velocity: Velocity
+    velocity: Velocity = field(repr=False)
     source: str
     dimension: int
-    ledger: Ledger
+    ledger: Ledger = field(repr=False)
 
     def sample(self, count: int, nfe: int = 10, solver: str = "euler", seed: int = 0) -> Tensor:
         """`count` samples with `nfe` function evaluations."""

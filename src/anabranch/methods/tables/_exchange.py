@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from anabranch.data import Encoder, Points, Summary, Table, infer_kinds, merge, summarise
-from anabranch.errors import DataError, RefusedError
+from anabranch.errors import DataError, RefusedError, unknown
 from anabranch.federation import Done, Federation, Message, Silo, answers
 
 
@@ -50,7 +50,12 @@ def agree(federation: Federation, missing: str = "refuse", categorical: tuple[st
     replies = federation.ask(Summarise(json.dumps(categorical)))
     if replies.failures:
         raise DataError(" ".join(replies.failures.values()))
-    encoder = merge({name: _summary(json.loads(reply.summary)) for name, reply in replies.answers.items()})  # type: ignore[attr-defined]
+    summaries = {name: _summary(json.loads(reply.summary)) for name, reply in replies.answers.items()}  # type: ignore[attr-defined]
+    columns = {name for summary in summaries.values() for name in summary.kinds}
+    for name in categorical:
+        if name not in columns:
+            raise unknown("column", name, columns)
+    encoder = merge(summaries)
     encoded = federation.ask(Encode(encoder.to_json(), missing))
     if encoded.failures:
         raise DataError(" ".join(encoded.failures.values()))
