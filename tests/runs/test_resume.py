@@ -214,3 +214,9 @@ def test_a_checkpoint_of_another_run_is_named(tmp_path):
     shutil.copytree(tmp_path / "one" / "checkpoints", tmp_path / "two" / "checkpoints")
     with pytest.raises(CheckpointError, match="belongs to the run"):
         resume(tmp_path / "two")
+
+
+def test_a_run_says_when_guards_turn_fusing_off(tmp_path):
+    said = []
+    train(tiny(privacy={"gradient_clip": 1.0}), tmp_path, Notes(say=said.append))
+    assert any("cannot share one pass" in sentence for sentence in said)

@@ -72,6 +72,8 @@ def _restore(config: Config, folder: RunFolder, notes: Notes) -> tuple[FlowServe
         folder.write_json("encoder.json", json.loads(encoder.to_json()))
     federation = build_federation(config, silos)
     federation.ledger = ledger
+    if config.federation.fused and (config.privacy.gradient_clip or config.privacy.gradient_noise):
+        notes.say("Gradients are clipped or noised inside every silo, so that silos cannot share one pass.")
     run = f"{config.recipe}/{config.problem}/{config.method}/{config.seed}"
     federation.open(run, config.seed)
     checkpoint, warnings = folder.load_checkpoint()
