@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from anabranch.coupling._pairs import Pairs, Source, batch
 from anabranch.data import Points
@@ -26,16 +27,13 @@ class Independent:
 
     def draw_together(
         self, holders: Sequence[Points], source: Source, size: int, generators: Sequence[torch.Generator]
-    ) -> list[Pairs]:
-        """What `draw` gives each holder with its generator, with one pass through the source for all."""
+    ) -> tuple[Tensor, Tensor]:
+        """The x0 and x1 that `draw` gives each holder with its generator, one below the other, in one pass for all."""
         chosen = [batch(data, size, generator) for data, generator in zip(holders, generators, strict=True)]
         together = getattr(source, "points_together", None)
-        if together is None:
-            noise = [source.points(size, generator) for generator in generators]
+        if together is not None:
+            x0 = together(size, generators)
         else:
-            noise = together(size, generators)
-        index0 = torch.arange(size)
-        return [
-            Pairs(x0.to(data.x.device), data.x[index], index0, index, data.label[index])
-            for data, x0, index in zip(holders, noise, chosen, strict=True)
-        ]
+            x0 = torch.cat([source.points(size, generator) for generator in generators])
+        x1 = torch.cat([data.x[index] for data, index in zip(holders, chosen, strict=True)])
+        return x0.to(x1.device), x1

@@ -82,10 +82,10 @@ class Shape:
         """The x of `sample`, the same numbers without the labels: what a training step draws."""
         return self.place(*_choose(self._rand(count, generator), self.labels))
 
-    def points_together(self, count: int, generators: Sequence[torch.Generator]) -> list[Tensor]:
-        """`points` from each generator, the same numbers, but pushed forward all at once."""
+    def points_together(self, count: int, generators: Sequence[torch.Generator]) -> Tensor:
+        """`points` from each generator one below the other: the same numbers, pushed forward all at once."""
         u = torch.cat([self._rand(count, generator) for generator in generators])
-        return list(torch.split(self.place(*_choose(u, self.labels)), count))
+        return self.place(*_choose(u, self.labels))
 
     def sobol(self, count: int, seed: int) -> Points:
         """`count` points (float32) of a scrambled Sobol sequence: each is distributed as the shape, together

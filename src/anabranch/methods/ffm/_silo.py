@@ -118,17 +118,20 @@ def _examples(silos: Sequence[Silo], halves: Sequence[FlowHalf]) -> PathSample:
     """Every silo's batch, one below the other, with the same numbers as each silo would draw alone."""
     first = halves[0]
     generators = [silo.generator("batch", 0) for silo in silos]
-    if isinstance(first.coupling, Independent):
+    if isinstance(first.coupling, Independent) and first.path.deterministic:
         size = first.settings.flow.batch
-        pairs = first.coupling.draw_together([silo.data for silo in silos], first.source, size, generators)
-    else:
-        pairs = _draw(silos, halves, generators)
+        x0, x1 = first.coupling.draw_together([silo.data for silo in silos], first.source, size, generators)
+        return first.path.sample(x0, x1, _times(size, generators).to(x1.device))
+    pairs = _draw(silos, halves, generators)
     if first.path.deterministic:  # then the path itself draws nothing, and one call serves all
-        t = torch.cat([torch.rand(len(p), generator=g) for p, g in zip(pairs, generators, strict=True)])
         x0, x1 = torch.cat([p.x0 for p in pairs]), torch.cat([p.x1 for p in pairs])
-        return first.path.sample(x0, x1, t.to(x1.device))
+        return first.path.sample(x0, x1, _times(len(pairs[0]), generators).to(x1.device))
     samples = [first.between(p, g) for p, g in zip(pairs, generators, strict=True)]
     return PathSample(*(torch.cat([getattr(s, name) for s in samples]) for name in ("x_t", "u_t", "t")))
+
+
+def _times(size: int, generators: Sequence[torch.Generator]) -> Tensor:
+    return torch.cat([torch.rand(size, generator=generator) for generator in generators])
 
 
 def _draw(silos: Sequence[Silo], halves: Sequence[FlowHalf], generators: Sequence[torch.Generator]) -> list[Pairs]:
