@@ -144,3 +144,71 @@ def test_what_tables_send_is_counted(tmp_path):
     config = {"data": {"files": files}, "flow": {"rounds": 2, "batch": 4}, "evaluation": {"nfe": [1], "points": 16}}
     rows = train(from_dict(config), tmp_path / "run")
     assert {row["silo"] for row in rows if row.get("kind") == "tables.summarise.reply"} == {"a", "b"}
+
+
+WARDS = "age,ward\n20,north\n30,south\n40,north\n50,south\n60,north\n"
+
+
+def test_one_table_is_divided_by_a_column_which_is_left_out(tmp_path):
+    (tmp_path / "all.csv").write_text(WARDS)
+    values = {"target": str(tmp_path / "all.csv"), "partition": "attribute", "attribute": "ward"}
+    silos, encoder = build_silos(from_dict({"data": values}))
+    ages = {silo.name: [round(float(row["age"])) for row in _rows(encoder, silo)] for silo in silos}
+    assert ages == {"north": [20, 40, 60], "south": [30, 50]}
+    assert [set(row) for silo in silos for row in _rows(encoder, silo)] == [{"age"}] * 5
+
+
+def _rows(encoder, silo):
+    table = encoder.decode(silo.data.x)
+    return [dict(zip(table.names, row, strict=True)) for row in zip(*table.columns.values(), strict=True)]
+
+
+def test_one_table_is_dealt_at_random(tmp_path):
+    (tmp_path / "all.csv").write_text("age\n" + "\n".join(str(number) for number in range(9)))
+    silos, _ = build_silos(from_dict({"data": {"target": str(tmp_path / "all.csv"), "partition": "iid", "silos": 3}}))
+    assert [len(silo) for silo in silos] == [3, 3, 3]
+
+
+def test_an_archive_is_divided_by_an_array_beside_its_points(tmp_path):
+    x = np.arange(10.0).reshape(5, 2)
+    np.savez(tmp_path / "all.npz", x=x, site=np.array(["b", "a", "b", "a", "b"]))
+    values = {"target": str(tmp_path / "all.npz"), "partition": "attribute", "attribute": "site"}
+    silos, _ = build_silos(from_dict({"data": values}))
+    assert {silo.name: silo.data.x[:, 0].tolist() for silo in silos} == {"a": [2.0, 6.0], "b": [0.0, 4.0, 8.0]}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"partition": "attribute"}, "data.attribute does not say which"),
+        ({"partition": "attribute", "attribute": "wards"}, "did you mean 'ward'"),
+        ({"partition": "shards"}, "a table is divided by 'attribute' or 'iid'"),
+        ({"partition": "atribute"}, "did you mean 'attribute'"),
+    ],
+)
+def test_a_table_that_cannot_be_divided_so_gets_a_sentence(tmp_path, values, words):
+    (tmp_path / "all.csv").write_text(WARDS)
+    with pytest.raises(UsageError) as error:
+        build_silos(from_dict({"data": {"target": str(tmp_path / "all.csv"), **values}}))
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "attribute", "words"),
+    [
+        ({"site": np.array(["a"] * 4)}, "site", "it needs 5 values"),
+        ({"site": np.array(["a"] * 5)}, "sites", "holds site, x"),
+        ({}, "site", "it holds x"),
+    ],
+)
+def test_an_attribute_that_an_archive_lacks_gets_a_sentence(tmp_path, arrays, attribute, words):
+    np.savez(tmp_path / "all.npz", x=np.zeros((5, 2)), **arrays)
+    values = {"target": str(tmp_path / "all.npz"), "partition": "attribute", "attribute": attribute}
+    with pytest.raises((DataError, UsageError)) as error:
+        build_silos(from_dict({"data": values}))
+    assert words in str(error.value)
+
+
+def test_a_shape_has_no_attributes():
+    with pytest.raises(UsageError, match="no attributes"):
+        build_silos(tiny(data={"partition": "attribute", "attribute": "ward"}))

@@ -24,7 +24,7 @@ from anabranch.data._partition import (
     dirichlet,
     iid,
 )
-from anabranch.data._points import Split, check_points, load_points, split
+from anabranch.data._points import Split, check_points, load_attribute, load_points, split
 from anabranch.data._shapes import SHAPES, Points, Shape, shape
 from anabranch.data._table import KINDS, MISSING, Table, infer_kinds
 
@@ -52,6 +52,7 @@ __all__ = [
     "dirichlet",
     "iid",
     "infer_kinds",
+    "load_attribute",
     "load_points",
     "merge",
     "shape",

@@ -105,13 +105,13 @@ def split(count: int, fraction: float, generator: torch.Generator) -> Split:
     return Split(train=order[held:].sort().values, held_out=order[:held].sort().values)
 
 
-def load_points(path: str | Path) -> Points:
+def load_points(path: str | Path, attribute: str = "") -> Points:
     """Points from a `.npy` array (n, d), or from a `.npz` archive with `x` (n, d) and perhaps `label` (n,).
 
-    Nothing is unpickled; without labels every point has label 0.
+    Nothing is unpickled; without labels every point has label 0. An archive may also hold the named attribute.
     """
     path = Path(path)
-    arrays = _arrays(path)
+    arrays = _arrays(path, {"x", "label", attribute})
     x = check_points(arrays["x"], f"'{path.name}'", smallest=1)
     label = arrays.get("label", numpy.zeros(len(x), dtype=numpy.int64))
     if label.shape != (len(x),) or label.dtype.kind not in "iu":
@@ -122,7 +122,21 @@ def load_points(path: str | Path) -> Points:
     return Points(x, torch.from_numpy(label.astype(numpy.int64)))
 
 
-def _arrays(path: Path) -> dict[str, numpy.ndarray]:
+def load_attribute(path: str | Path, attribute: str) -> list[str]:
+    """The text of an attribute (n,) that a `.npz` archive holds beside its points."""
+    path = Path(path)
+    arrays = _arrays(path, {"x", "label", attribute})
+    values = arrays.get(attribute)
+    if values is None:
+        raise DataError(f"'{path.name}' has no array '{attribute}' to divide by; it holds {', '.join(sorted(arrays))}.")
+    if values.shape != (len(arrays["x"]),):
+        raise DataError(
+            f"'{attribute}' in '{path.name}' has shape {values.shape}; it needs {len(arrays['x'])} values, one a point."
+        )
+    return [str(value) for value in values.tolist()]
+
+
+def _arrays(path: Path, known: set[str]) -> dict[str, numpy.ndarray]:
     if path.suffix not in {".npy", ".npz"}:
         raise UsageError(f"'{path.name}' is neither .npy nor .npz; save the points with numpy.save or numpy.savez.")
     try:
@@ -138,7 +152,7 @@ def _arrays(path: Path) -> dict[str, numpy.ndarray]:
         raise DataError(
             f"'{path.name}' does not hold plain arrays; it is damaged, or holds objects, which are never unpickled."
         ) from error
-    if "x" not in arrays or not arrays.keys() <= {"x", "label"}:
+    if "x" not in arrays or not arrays.keys() <= known:
         raise DataError(
             f"'{path.name}' holds {', '.join(sorted(arrays)) or 'nothing'}; it must hold x and may hold label."
         )

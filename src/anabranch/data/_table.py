@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from torch import Tensor
 
 from anabranch.errors import DataError
 
@@ -67,6 +70,17 @@ class Table:
                     f"Line {line} of '{path.name}' has {len(row)} values, the header has {len(header)} names."
                 )
         return cls({name: [row[place] for _, row in rows] for place, name in enumerate(header)})
+
+    def divide(self, partition: Mapping[str, Tensor]) -> dict[str, Table]:
+        """The rows of each part of a partition, as tables of their own."""
+        return {
+            part: Table({name: [values[row] for row in index.tolist()] for name, values in self.columns.items()})
+            for part, index in partition.items()
+        }
+
+    def without(self, column: str) -> Table:
+        """The table less one column."""
+        return Table({name: values for name, values in self.columns.items() if name != column})
 
     def write(self, path: str | Path) -> None:
         """Write the table as CSV; `read` gives it back."""

@@ -8,15 +8,28 @@ import torch
 from torch import Tensor
 
 from anabranch import seeds
-from anabranch.data import Encoder, Points, Table, by_component, check_points, dirichlet, iid, load_points, shape, split
-from anabranch.data import by_shards as shards
+from anabranch.data import (
+    Encoder,
+    Points,
+    Table,
+    by_attribute,
+    by_component,
+    by_shards,
+    check_points,
+    dirichlet,
+    iid,
+    load_attribute,
+    load_points,
+    shape,
+    split,
+)
 from anabranch.errors import DataError, UsageError, unknown
 from anabranch.federation import Clip, Federation, Ledger, Noise, Participation, Postprocessor, Silo
 from anabranch.methods.tables import agree
 from anabranch.runs._config import Config, DataSettings
 
 GRADIENTS = ("ffm.gradient.reply", "ffm.potential.reply")
-PARTITIONS = ("component", "shards", "dirichlet", "iid")
+PARTITIONS = ("component", "shards", "dirichlet", "iid", "attribute")
 
 
 def build_silos(
@@ -30,8 +43,10 @@ def build_silos(
     stems = [Path(name).stem for name in data.files]
     if len(set(stems)) < len(stems):
         raise UsageError("Two data files have the same name, which would be the name of two silos; rename one.")
-    if data.files and data.files[0].endswith(".csv"):
-        parts, encoder = _tables(config, ledger or Ledger())
+    if data.partition not in PARTITIONS:
+        raise unknown("partition", data.partition, PARTITIONS)
+    if (data.files or (data.target,))[0].endswith(".csv"):
+        parts, encoder = _encoded(data, _read_tables(data) if data.files else _divide_table(data), ledger or Ledger())
     elif data.files:
         parts = {Path(name).stem: _load(name) for name in data.files}
     else:
@@ -88,20 +103,24 @@ def _divide(data: DataSettings) -> dict[str, Points]:
     """A shape's points, or one file's, divided over silos."""
     generator = seeds.generator(data.seed, "data")
     if data.target.endswith((".npy", ".npz")):
-        points, limit = _load(data.target), None
+        points, limit = _load(data.target, _attribute(data)), None
     else:
         if data.points < 1:
             raise UsageError(f"data.points is {data.points}; every silo needs points.")
         points, limit = _enough(data, generator), data.points
-    if data.partition not in PARTITIONS:
-        raise unknown("partition", data.partition, PARTITIONS)
     if data.partition == "component":
         groups = [list(group) for group in data.groups] or [[label] for label in sorted(set(points.label.tolist()))]
         partition = by_component(points.label, groups)
     elif data.partition == "shards":
-        partition = shards(points.label, data.silos, data.shards, generator)
+        partition = by_shards(points.label, data.silos, data.shards, generator)
     elif data.partition == "dirichlet":
         partition = dirichlet(points.label, data.silos, data.alpha, generator)
+    elif data.partition == "attribute":
+        if not data.target.endswith(".npz"):
+            raise UsageError(
+                f"'{data.target}' has no attributes to divide by; they are columns of .csv, arrays of .npz."
+            )
+        partition = by_attribute(load_attribute(Path(data.target), _attribute(data)))
     else:
         partition = iid(len(points), data.silos, generator)
     exact = limit if data.partition == "component" else None
@@ -116,17 +135,46 @@ def _enough(data: DataSettings, generator: torch.Generator) -> Points:
     return found.sample(data.points * data.silos, generator)
 
 
-def _load(name: str) -> Points:
-    loaded = load_points(Path(name))
+def _attribute(data: DataSettings) -> str:
+    """What to divide by, where that is asked for."""
+    if data.partition == "attribute" and not data.attribute:
+        raise UsageError(
+            "data.partition is 'attribute', but data.attribute does not say which; name a column or array."
+        )
+    return data.attribute
+
+
+def _load(name: str, attribute: str = "") -> Points:
+    loaded = load_points(Path(name), attribute)
     return Points(check_points(loaded.x, f"{name}", smallest=1), loaded.label)
 
 
-def _tables(config: Config, ledger: Ledger) -> tuple[dict[str, Points], Encoder]:
-    """CSV files, one a silo, made into points by an encoder that no silo's rows left home for."""
-    if not all(name.endswith(".csv") for name in config.data.files):
+def _read_tables(data: DataSettings) -> dict[str, Table]:
+    """CSV files, one a silo."""
+    if not all(name.endswith(".csv") for name in data.files):
         raise DataError("Tables and arrays cannot be mixed; give only .csv files, or only .npy and .npz files.")
-    silos = [Silo.of_table(Path(name).stem, Table.read(Path(name))) for name in config.data.files]
+    return {Path(name).stem: Table.read(Path(name)) for name in data.files}
+
+
+def _divide_table(data: DataSettings) -> dict[str, Table]:
+    """One CSV file, its rows divided by the value of a column, which is then left out, or at random."""
+    table = Table.read(Path(data.target))
+    if data.partition == "iid":
+        return table.divide(iid(len(table), data.silos, seeds.generator(data.seed, "data")))
+    if data.partition != "attribute":
+        raise UsageError(
+            f"data.partition is '{data.partition}', which needs labels; a table is divided by 'attribute' or 'iid'."
+        )
+    column = _attribute(data)
+    if column not in table.columns:
+        raise unknown(f"column of '{Path(data.target).name}'", column, table.columns)
+    return table.without(column).divide(by_attribute(table.columns[column]))
+
+
+def _encoded(data: DataSettings, tables: dict[str, Table], ledger: Ledger) -> tuple[dict[str, Points], Encoder]:
+    """Tables made into points by an encoder that no silo's rows left home for."""
+    silos = [Silo.of_table(name, table) for name, table in tables.items()]
     federation = Federation(silos)
     federation.ledger = ledger
-    encoder = agree(federation, config.data.missing, config.data.categorical)
+    encoder = agree(federation, data.missing, data.categorical)
     return {silo.name: silo.data for silo in silos}, encoder

@@ -26,11 +26,11 @@ from anabranch.methods.ffm import (
 class DataSettings:
     """Who holds what.
 
-    `target` is a shape, or a .npy/.npz file to divide; or `files` names one file (.csv, .npy, .npz) a silo. `points`
-    a silo are taken from a shape. `partition` divides by "component" (`groups` of labels), "shards", "dirichlet"
-    (`alpha`) or "iid" over `silos`. `pooled` puts everything into one silo, for the upper baselines. `held_out` is
-    the share that every silo keeps from training for metrics. `missing` says what to do with gaps in tables,
-    `categorical` names columns whose numbers are codes.
+    `target` is a shape, or a file (.csv, .npy, .npz) to divide; or `files` names one file a silo. `points` a silo are
+    taken from a shape. `partition` divides by "component" (`groups` of labels), "shards", "dirichlet" (`alpha`) or
+    "iid" over `silos`, or by the values of an "attribute", a column of a table or an array of an archive. `pooled` puts
+    everything into one silo, for the upper baselines. `held_out` is the share that every silo keeps from training for
+    metrics. `missing` says what to do with gaps in tables, `categorical` names columns whose numbers are codes.
     """
 
     target: str = "moons"
@@ -38,6 +38,7 @@ class DataSettings:
     points: int = 5000
     silos: int = 2
     partition: str = "component"
+    attribute: str = ""
     groups: tuple[tuple[int, ...], ...] = ()
     alpha: float = 0.3
     shards: int = 2
@@ -50,6 +51,11 @@ class DataSettings:
     def __post_init__(self) -> None:
         if self.missing not in MISSING_RULES:
             raise unknown("rule for missing values", self.missing, MISSING_RULES)
+
+    @property
+    def from_file(self) -> bool:
+        """Whether the points come from files rather than from a formula."""
+        return bool(self.files) or self.target.endswith((".csv", ".npy", ".npz"))
 
 
 @dataclass(frozen=True)
@@ -175,7 +181,7 @@ def from_toml(path: str | Path) -> Config:
     data = values.get("data", {})
     if isinstance(data, dict) and isinstance(data.get("files"), list):
         data["files"] = [str((path.parent / name).resolve()) for name in data["files"]]
-    if isinstance(data, dict) and str(data.get("target", "")).endswith((".npy", ".npz")):
+    if isinstance(data, dict) and str(data.get("target", "")).endswith((".csv", ".npy", ".npz")):
         data["target"] = str((path.parent / data["target"]).resolve())
     flow = values.get("flow", {})
     if isinstance(flow, dict) and str(flow.get("source", "")).endswith((".npy", ".npz")):

@@ -45,7 +45,7 @@ def evaluate(config: Config, server: FlowServer, silos: list[Silo]) -> Evaluatio
     """Judges a trained flow: against the true target where that has a formula, else against held-out points."""
     rows = _Rows(config)
     velocity = server.velocity()
-    if config.data.files or config.data.target.endswith((".npy", ".npz")):
+    if config.data.from_file:
         arrays = _judge_by_held_out(config, rows, velocity, server.federation, silos)
     else:
         arrays = _judge_by_shape(config, rows, velocity, silos)
