@@ -31,7 +31,8 @@ PRESETS: dict[str, Mapping[str, Mapping[str, Any]]] = {
         "potential": {"before": 0, "every": 5, "rate": 1e-4, "schedule": "constant"},
     },
     "got-entropic": {"coupling": {"name": "entropic"}},
-    "got-balanced": {"coupling": {"name": "balanced"}},
+    # Half a batch moves the potential as well as a whole one (W2 equal to 0.002) and its assignments take a fifth.
+    "got-balanced": {"coupling": {"name": "balanced"}, "potential": {"batch": 128}},
     "sd": {"coupling": {"name": "semidiscrete"}},
     # Answers rest on groups of twenty points or more; noise and limits are added by the federation.
     "sd-protected": {"coupling": {"name": "semidiscrete", "group": 20}, "semidiscrete": {"rounds": 1000}},
