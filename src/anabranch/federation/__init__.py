@@ -3,29 +3,37 @@
 A method speaks only `Federation.ask` and `Federation.mean`, so it runs on every engine.
 """
 
+from anabranch.federation._audit import AuditLog, read_log
 from anabranch.federation._encoding import decode, encode, size
 from anabranch.federation._federation import Engine, Federation, Mean
 from anabranch.federation._ledger import Entry, Ledger
 from anabranch.federation._local import LocalEngine, Replies
 from anabranch.federation._message import KINDS, Envelope, Message, check, same_shapes, tensors_of
 from anabranch.federation._optimizer import OPTIMIZERS, SCHEDULES, OptimizerState, ServerOptimizer
+from anabranch.federation._policy import WITHDRAWN, Policy
 from anabranch.federation._privacy import Clip, Noise, Postprocessor
+from anabranch.federation._remote import RemoteEngine
 from anabranch.federation._silo import Silo, answers, answers_together
-from anabranch.federation._standing import Done, Join, Joined, Keep, Rewind
+from anabranch.federation._site import Site
+from anabranch.federation._standing import Done, Gathered, Join, Joined, Keep, Rewind
 from anabranch.federation._store import load, save, write_atomically
 from anabranch.federation._weights import WEIGHTINGS, Participation, weights
+from anabranch.federation._wire import Refused, decode_question, encode_question, installed_version
 
 __all__ = [
     "KINDS",
     "OPTIMIZERS",
     "SCHEDULES",
     "WEIGHTINGS",
+    "WITHDRAWN",
+    "AuditLog",
     "Clip",
     "Done",
     "Engine",
     "Entry",
     "Envelope",
     "Federation",
+    "Gathered",
     "Join",
     "Joined",
     "Keep",
@@ -36,17 +44,25 @@ __all__ = [
     "Noise",
     "OptimizerState",
     "Participation",
+    "Policy",
     "Postprocessor",
+    "Refused",
+    "RemoteEngine",
     "Replies",
     "Rewind",
     "ServerOptimizer",
     "Silo",
+    "Site",
     "answers",
     "answers_together",
     "check",
     "decode",
+    "decode_question",
     "encode",
+    "encode_question",
+    "installed_version",
     "load",
+    "read_log",
     "same_shapes",
     "save",
     "size",

@@ -1,7 +1,7 @@
 """One encoding for every engine: a JSON header, then safetensors bytes.
 
     4 bytes   length of the header, little endian
-    header    {"kind": …, "bytes": length of what follows, scalar fields …}
+    header    {"bytes": length of what follows, "kind": …, scalar fields …}
     tensors   safetensors, absent when the message holds none
 
 `size` is the length of that encoding, computed without encoding: the byte ledger counts what a wire would carry
@@ -47,14 +47,32 @@ def decode(data: bytes) -> Message:
     start = 4 + int.from_bytes(data[:4], "little")
     try:
         header = json.loads(data[4:start].decode())
-        kind, length = header.pop("kind"), header.pop("bytes", 0)
+        length = header.pop("bytes", 0)
         if length != len(data) - start:
             raise ValueError("cut off")
         tensors = load(data[start:]) if length else {}
     except Exception as error:
         raise MessageError(f"Bytes arrived that are no message ({type(error).__name__}).") from error
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise MessageError(str(unknown("kind of message", str(kind), KINDS)))
+    return assemble(header, tensors)
+
+
+def head(message: Message) -> dict[str, Any]:
+    """All of a message but its tensors."""
+    scalars = {
+        field.name: value
+        for field in fields(message)  # type: ignore[arg-type]
+        if not isinstance(value := getattr(message, field.name), Tensor | dict)
+    }
+    return {"kind": message.kind, **scalars}
+
+
+def assemble(header: Any, tensors: dict[str, Tensor]) -> Message:
+    """The message of this `head` with these tensors, named as `tensors_of` names them; checked as on arrival."""
+    kind = header.pop("kind", None) if isinstance(header, dict) else None
+    if not isinstance(kind, str):
+        raise MessageError("Bytes arrived that are no message: they do not say their kind.")
+    if kind not in KINDS:
+        raise MessageError(str(unknown("kind of message", kind[:80], KINDS)))
     return _build(KINDS[kind], header, tensors)
 
 
@@ -81,12 +99,7 @@ def _build(cls: type[Message], header: dict[str, Any], tensors: dict[str, Tensor
 
 
 def _header(message: Message, length: int) -> str:
-    scalars = {
-        field.name: value
-        for field in fields(message)  # type: ignore[arg-type]
-        if not isinstance(value := getattr(message, field.name), Tensor | dict)
-    }
-    return json.dumps({"kind": message.kind, "bytes": length, **scalars}, separators=(",", ":"))
+    return json.dumps({"bytes": length, **head(message)}, separators=(",", ":"))
 
 
 def size(message: Message) -> int:

@@ -18,7 +18,7 @@ from anabranch.federation._local import LocalEngine, Replies
 from anabranch.federation._message import Envelope, Message, numbers_of, with_numbers
 from anabranch.federation._privacy import Postprocessor
 from anabranch.federation._silo import Silo
-from anabranch.federation._standing import Join, Joined, Keep, Rewind
+from anabranch.federation._standing import Gathered, Join, Joined, Keep, Rewind
 from anabranch.federation._weights import Participation, weights
 
 
@@ -141,6 +141,17 @@ class Federation:
             self.ledger.add(name, asked.kind, "down", size(asked))
         for name, answer in replies.answers.items():
             self.ledger.add(name, answer.kind, "up", size(answer))
+        return replies
+
+    def gather(self, question: Message, to: Sequence[str] | None = None, timeout: float | None = None) -> Replies:
+        """The peer form: every silo that answers also receives all the answers, as `silo.gathered[kind]`.
+
+        The server relays them; within one process nothing is copied.
+        """
+        replies = self.ask(question, to, timeout)
+        if replies.answers:
+            handed = self.ask(Gathered.of(replies.answers), list(replies.answers), timeout)
+            replies.failures.update(handed.failures)
         return replies
 
     def mean(self, question: Message, to: Sequence[str] | None = None, timeout: float | None = None) -> Mean:

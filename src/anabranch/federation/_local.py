@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from anabranch.errors import AnabranchError, MessageError, UsageError
-from anabranch.federation._message import Envelope, Message, check, tensors_of
-from anabranch.federation._privacy import Postprocessor
-from anabranch.federation._silo import Silo, fused_answer, reply_type
+from anabranch.errors import AnabranchError, UsageError
+from anabranch.federation._message import Envelope, Message, tensors_of
+from anabranch.federation._privacy import Postprocessor, guarded_answer
+from anabranch.federation._silo import Silo, fused_answer
 
 
 @dataclass
@@ -53,7 +53,7 @@ class LocalEngine:
         for name in sorted(envelopes):
             started = time.monotonic()
             try:
-                replies.answers[name] = self._answer(self.silos[name], envelopes[name])
+                replies.answers[name] = guarded_answer(self.silos[name], envelopes[name], self.postprocessors)
             except AnabranchError as error:
                 replies.failures[name] = str(error)
             except Exception as error:  # a silo's fault must not end the run of the others
@@ -84,18 +84,6 @@ class LocalEngine:
         touched = {kind for postprocessor in self.postprocessors for kind in postprocessor.kinds}
         limited = any(question.kind in silo.limits for silo in self.silos.values())
         return not limited and not any(kind == question.kind or kind == f"{question.kind}.reply" for kind in touched)
-
-    def _answer(self, silo: Silo, envelope: Envelope) -> Message:
-        check(envelope.question)
-        reply = silo.answer(envelope)
-        expected = reply_type(type(envelope.question))
-        if expected is not None and not isinstance(reply, expected):
-            raise MessageError(f"Silo '{silo.name}' answered '{envelope.question.kind}' with a {type(reply).__name__}.")
-        for postprocessor in self.postprocessors:
-            if reply.kind in postprocessor.kinds:
-                reply = postprocessor(silo, reply)
-        check(reply, envelope.question)
-        return reply
 
 
 def _finite(reply: Message) -> bool:

@@ -144,6 +144,8 @@ def check(message: object, question: Message | None = None) -> None:
                 f"'{message.kind}' arrived with {name} of type {type(value).__name__};"
                 f" {getattr(expected, '__name__', expected)} was expected."
             )
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise MessageError(f"'{message.kind}' arrived with {name} of more than 64 bits.")
         if isinstance(value, float) and not math.isfinite(value):
             raise MessageError(f"'{message.kind}' arrived with {name} = {value}, which is not a finite number.")
     for name, tensor in tensors_of(message).items():

@@ -6,15 +6,16 @@ needs each silo's own answer, so the local engine does not fuse the kinds of mes
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from anabranch.errors import UsageError
-from anabranch.federation._message import Message, numbers_of, with_numbers
-from anabranch.federation._silo import Silo
+from anabranch.errors import MessageError, UsageError
+from anabranch.federation._message import Envelope, Message, check, numbers_of, with_numbers
+from anabranch.federation._silo import Silo, reply_type
 
 
 class Postprocessor(Protocol):
@@ -28,6 +29,20 @@ class Postprocessor(Protocol):
     def __call__(self, silo: Silo, reply: Message) -> Message:
         """The reply as it leaves the silo."""
         ...
+
+
+def guarded_answer(silo: Silo, envelope: Envelope, postprocessors: Iterable[Postprocessor]) -> Message:
+    """The silo's answer as it may leave: computed, guarded, and checked as the other side will check it."""
+    check(envelope.question)
+    reply = silo.answer(envelope)
+    expected = reply_type(type(envelope.question))
+    if expected is not None and not isinstance(reply, expected):
+        raise MessageError(f"Silo '{silo.name}' answered '{envelope.question.kind}' with a {type(reply).__name__}.")
+    for postprocessor in postprocessors:
+        if reply.kind in postprocessor.kinds:
+            reply = postprocessor(silo, reply)
+    check(reply, envelope.question)
+    return reply
 
 
 @dataclass(frozen=True)

@@ -72,9 +72,9 @@ class Silo:
     """One holder of data.
 
     `data` never leaves; `held_out` is kept from training and serves metrics. `state` holds what a method must find
-    again after a restart (tensors by name), `cache` what it can rebuild. `limits` bounds how many answers of a kind
-    are given in a run; `smallest_group` is the least number of points that an answer may rest on. `secret` seeds what
-    the server must not be able to foresee, such as privacy noise.
+    again after a restart (tensors by name), `cache` what it can rebuild, `gathered` what other silos answered. `limits`
+    bounds how many answers of a kind are given in a run; `smallest_group` is the least number of points that an answer
+    may rest on. `secret` seeds what the server must not be able to foresee, such as privacy noise.
     """
 
     def __init__(
@@ -107,6 +107,7 @@ class Silo:
         self.round = 0
         self.sequence = 0
         self.run = ""
+        self.gathered: dict[str, dict[str, Message]] = {}
         self._last: tuple[tuple[str, int, int, int, str], Message] | None = None
 
     @staticmethod
@@ -148,6 +149,14 @@ class Silo:
         """Random numbers that nobody outside the silo can derive, fresh for every question."""
         return seeds.generator(self.secret, "private", self.name, self.round, self.sequence, *names)
 
+    def rests_on(self, points: int) -> None:
+        """To be called by a silo half before it answers: refuses an answer that rests on too few points."""
+        if points < self.smallest_group:
+            raise RefusedError(
+                f"Silo '{self.name}' gives no answer that rests on fewer than {self.smallest_group} points;"
+                f" this one would rest on {points}."
+            )
+
     def answer(self, envelope: Envelope) -> Message:
         """The reply to a question; the stored one when the same place of the run is asked again."""
         if self._last is not None and self._last[0] == envelope.place:
@@ -169,13 +178,17 @@ class Silo:
         spent = {key: value for key, value in self.state.items() if key.startswith(ANSWERED)}
         self.seed = seed
         self.state = spent
+        self._clear()
+
+    def _clear(self) -> None:
         self.cache.clear()
+        self.gathered.clear()
 
     def _forget(self, run: str) -> None:
         """Nothing of one run may reach into another: not its duals, its pairs, or what it has answered."""
         if self.run:
             self.state.clear()
-            self.cache.clear()
+            self._clear()
         self.run = run
 
     def go_back(self, state: dict[str, Tensor]) -> None:
@@ -184,7 +197,7 @@ class Silo:
         self.state = {name: tensor.clone() for name, tensor in state.items()}
         for key, value in spent.items():
             self.state[key] = torch.maximum(value, self.state.get(key, value))
-        self.cache.clear()
+        self._clear()
         self._last = None
 
     def fingerprint(self) -> str:

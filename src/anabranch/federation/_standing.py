@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
+
 from anabranch import seeds
-from anabranch.errors import CheckpointError
+from anabranch.errors import CheckpointError, MessageError
 from anabranch.federation import _store
-from anabranch.federation._message import Message
+from anabranch.federation._encoding import assemble, head
+from anabranch.federation._message import Message, tensors_of
 from anabranch.federation._silo import Silo, answers
 
 
@@ -55,6 +61,33 @@ class Rewind(Message, kind="rewind"):
 
 
 @dataclass(frozen=True)
+class Gathered(Message, kind="gathered"):
+    """Gives a silo what every silo answered to a question: their tensors by `silo/field`, the rest as JSON by silo.
+
+    Reveals: to each silo the answers of all the others; what those reveal, their own kinds say.
+    """
+
+    tensors: dict[str, Tensor]
+    heads: str
+
+    @staticmethod
+    def of(replies: Mapping[str, Message]) -> Gathered:
+        """The replies in one message; tensors are not copied."""
+        tensors = {f"{name}/{key}": t for name, reply in replies.items() for key, t in tensors_of(reply).items()}
+        return Gathered(tensors, json.dumps({name: head(reply) for name, reply in replies.items()}))
+
+    def replies(self) -> dict[str, Message]:
+        """The replies again, by silo."""
+        heads, parts = json.loads(self.heads), defaultdict[str, dict[str, Tensor]](dict)
+        for place, tensor in self.tensors.items():
+            name, _, key = place.partition("/")
+            parts[name][key] = tensor
+        if not isinstance(heads, dict) or not parts.keys() <= heads.keys():
+            raise MessageError("Gathered answers arrived that do not say whose they are.")
+        return {name: assemble(header, parts[name]) for name, header in heads.items()}
+
+
+@dataclass(frozen=True)
 class Done(Message, kind="done"):
     """Says that a request was carried out.
 
@@ -65,9 +98,19 @@ class Done(Message, kind="done"):
 @answers(Join)
 def join(silo: Silo, question: Join) -> Joined:
     """Learns the run's seed; whatever an earlier session of the run left is for a rewind to bring back."""
+    silo.rests_on(len(silo))
     silo.begin(question.seed)
     number = seeds.derive(silo.secret, "number", question.seed)
     return Joined(len(silo), silo.data.x.shape[1], number)
+
+
+@answers(Gathered)
+def gathered(silo: Silo, question: Gathered) -> Done:
+    """Keeps the answers of all silos at hand, until the next ones of that kind."""
+    replies = question.replies()
+    for kind in {reply.kind for reply in replies.values()}:
+        silo.gathered[kind] = {name: reply for name, reply in replies.items() if reply.kind == kind}
+    return Done()
 
 
 @answers(Keep)

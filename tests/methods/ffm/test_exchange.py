@@ -5,7 +5,7 @@ import torch
 
 from anabranch.errors import QuorumError, RefusedError
 from anabranch.federation import Clip, Envelope, Federation, Silo, tensors_of
-from anabranch.methods.ffm import PRESETS, Award, FlowServer, Lookup, dual_of, half_of, place, train_flow
+from anabranch.methods.ffm import PRESETS, Award, FlowServer, Histograms, Lookup, dual_of, half_of, place, train_flow
 from anabranch.methods.ffm._semidiscrete import noises_won, shared_noise
 from anabranch.seeds import generator
 from anabranch.transport import SemiDual, bisect, lookup
@@ -281,10 +281,29 @@ class TestProtection:
         assert all(m.values.norm() <= 0.5001 for _, m in seen if m.kind == "ffm.lookup.reply")
 
     def test_a_silo_with_too_few_points_for_one_group_refuses(self, lab):
-        silos = [Silo("a", lab.silos((50,))[0].data.x), Silo("b", torch.zeros(3, 2), smallest_group=20)]
-        server = lab.server(lab.settings("semidiscrete"), silos)
-        with pytest.raises(RefusedError):
+        silos = [Silo("a", lab.silos((50,))[0].data.x), Silo("b", torch.zeros(3, 2))]
+        server = lab.server(lab.settings("semidiscrete in groups"), silos)
+        with pytest.raises(RefusedError, match="groups of 5"):
             ask(silos[1], Lookup(server.federation.numbers, "fit", 1, 8, False))
+
+    @pytest.mark.parametrize("coupling", ["independent", "minibatch"])
+    def test_a_silo_gives_no_gradient_of_a_batch_that_is_too_small(self, lab, coupling):
+        silos = [Silo(name, lab.silos((50,))[0].data.x, smallest_group=20) for name in "ab"]
+        server = lab.server(lab.settings(coupling, batch=8), silos)
+        with pytest.raises(QuorumError, match="would rest on 8"):
+            lab.train(server)
+
+    def test_a_silo_gives_no_potential_gradient_of_a_batch_that_is_too_small(self, lab):
+        silos = [Silo(name, lab.silos((50,))[0].data.x, smallest_group=20) for name in "ab"]
+        server = lab.server(lab.settings("entropic", potential={"batch": 8}), silos)
+        with pytest.raises(QuorumError, match="would rest on 8"):
+            lab.train(server)
+
+    def test_a_silo_counts_no_held_out_points_that_are_too_few(self, lab):
+        silo = Silo("a", lab.silos((50,))[0].data.x, held_out=torch.zeros(3, 2), smallest_group=20)
+        lab.server(lab.settings(), [silo])
+        with pytest.raises(RefusedError, match="would rest on 3"):
+            ask(silo, Histograms(torch.ones(1, 2), torch.zeros(1, 1)))
 
     def test_a_protected_run_after_a_bare_one_uses_groups(self, lab):
         silos = lab.silos()

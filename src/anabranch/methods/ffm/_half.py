@@ -17,7 +17,7 @@ from anabranch.coupling import (
     PotentialCoupling,
     Source,
 )
-from anabranch.data import Cloud, shape
+from anabranch.data import Cloud, Points, shape
 from anabranch.errors import RefusedError
 from anabranch.federation import Silo
 from anabranch.flow import Path, PathSample, network, path
@@ -25,12 +25,27 @@ from anabranch.methods.ffm._messages import Prepare
 from anabranch.methods.ffm._settings import COUPLINGS, POTENTIAL_COUPLINGS, FlowMatching
 
 
+@dataclass(frozen=True)
+class _Precise:
+    """A source whose points are turned into another type of number."""
+
+    source: Source
+    dtype: torch.dtype
+
+    def points(self, count: int, generator: torch.Generator) -> Tensor:
+        return self.source.points(count, generator).to(self.dtype)
+
+
 @dataclass
 class FlowHalf:
-    """A silo's networks, source, path and coupling. `coupling` is None until semi-discrete pairs are assigned."""
+    """A silo's points in the run's precision, networks, source, path and coupling.
+
+    `coupling` is None until semi-discrete pairs are assigned.
+    """
 
     settings: FlowMatching
     weight: float
+    data: Points
     source: Source
     path: Path
     field: nn.Module
@@ -41,8 +56,9 @@ class FlowHalf:
         """One batch of pairs."""
         if self.coupling is None:
             raise RefusedError(f"Silo '{silo.name}' has no pairs yet: noises must be assigned before training.")
+        silo.rests_on(min(self.settings.flow.batch, len(silo)))
         shared = silo.shared_generator("pool", step)
-        return self.coupling.draw(silo.data, self.source, self.settings.flow.batch, generator, shared)
+        return self.coupling.draw(self.data, self.source, self.settings.flow.batch, generator, shared)
 
     def example(self, silo: Silo, step: int = 0) -> PathSample:
         """One batch: pairs, times, and the points between."""
@@ -60,7 +76,10 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
     settings = FlowMatching.from_json(question.settings)
     flow, dimension = settings.flow, silo.data.x.shape[1]
     source: Source = Cloud(question.source) if question.source is not None else shape(flow.source, dimension)
-    field = network(flow.network, dimension, 0, hidden=flow.hidden, layers=flow.layers)
+    if flow.dtype != torch.float32:
+        source = _Precise(source, flow.dtype)
+    data = Points(silo.data.x.to(flow.dtype), silo.data.label)
+    field = flow_network(settings, dimension)
     potential = potential_network(settings, dimension)
     kept = {name.removeprefix("potential/"): t for name, t in silo.state.items() if name.startswith("potential/")}
     if potential is not None and kept:
@@ -70,7 +89,7 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
         coupling = potential_coupling(settings, question.weight, potential)
     elif settings.coupling.name in COUPLINGS:
         coupling = COUPLINGS[settings.coupling.name](settings.coupling, question.weight)
-    return FlowHalf(settings, question.weight, source, path(flow.path, flow.sigma), field, potential, coupling)
+    return FlowHalf(settings, question.weight, data, source, path(flow.path, flow.sigma), field, potential, coupling)
 
 
 def half_of(silo: Silo) -> FlowHalf:
@@ -81,12 +100,19 @@ def half_of(silo: Silo) -> FlowHalf:
     return half
 
 
+def flow_network(settings: FlowMatching, dimension: int, seed: int = 0) -> nn.Module:
+    """The velocity's network."""
+    flow = settings.flow
+    return network(flow.network, dimension, seed, hidden=flow.hidden, layers=flow.layers).to(flow.dtype)
+
+
 def potential_network(settings: FlowMatching, dimension: int, seed: int = 0) -> nn.Module | None:
     """The potential's network, where the coupling has one."""
     if settings.coupling.name not in POTENTIAL_COUPLINGS:
         return None
     options = settings.potential
-    return network("potential-mlp", dimension, seed, hidden=options.hidden, layers=options.layers)
+    found = network("potential-mlp", dimension, seed, hidden=options.hidden, layers=options.layers)
+    return found.to(settings.flow.dtype)
 
 
 def potential_coupling(settings: FlowMatching, weight: float, potential: nn.Module) -> PotentialCoupling:

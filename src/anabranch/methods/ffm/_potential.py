@@ -64,7 +64,8 @@ def _ready(silo: Silo, question: PotentialGradient) -> tuple[FlowHalf, nn.Module
 def _dual(silo: Silo, half: FlowHalf, potential: nn.Module) -> Tensor:
     coupling = potential_coupling(half.settings, half.weight, potential)
     size, shared = half.settings.potential.batch, silo.shared_generator("potential")
-    return coupling.dual(silo.data, half.source, size, silo.generator("potential"), shared)
+    silo.rests_on(min(size, len(silo)))
+    return coupling.dual(half.data, half.source, size, silo.generator("potential"), shared)
 
 
 @answers(PotentialGradient)

@@ -89,7 +89,7 @@ def block_size(noises: int, block: int, number: int) -> int:
 def shared_noise(half: FlowHalf, numbers: Tensor, purpose: str, block: int, count: int) -> Tensor:
     """The noises of a block: the same on every silo and device, chosen by nobody alone."""
     seed = seeds.derive(0, "semidiscrete", *numbers.tolist())
-    return half.source.points(count, seeds.generator(seed, purpose, block))
+    return half.source.points(count, seeds.generator(seed, purpose, block)).float()
 
 
 def dual_of(silo: Silo, half: FlowHalf) -> SemiDual:
@@ -190,9 +190,8 @@ def table(silo: Silo, half: FlowHalf) -> SemiDiscrete | None:
         return None
     dual, noise = dual_of(silo, half), noises_won(silo, half)
     fine = silo.state.get("semidiscrete/fine")
-    if fine is not None:
-        return SemiDiscrete(noise, lookup(noise, silo.data.x.cpu(), fine).index)
-    return SemiDiscrete(noise, dual.lookup(noise, average=True).index)
+    index = lookup(noise, silo.data.x.cpu(), fine).index if fine is not None else dual.lookup(noise, average=True).index
+    return SemiDiscrete(noise.to(half.data.x.dtype), index)
 
 
 def place(silo: Silo, noise: Tensor) -> Nearest:

@@ -12,8 +12,9 @@ from torch.func import functional_call
 from anabranch import seeds
 from anabranch.errors import UsageError
 from anabranch.federation import Federation, ServerOptimizer
-from anabranch.flow import MovingAverage, Velocity, network
+from anabranch.flow import MovingAverage, Velocity
 from anabranch.methods.ffm import _silo
+from anabranch.methods.ffm._half import flow_network
 from anabranch.methods.ffm._messages import Gradient, LocalSteps, Prepare
 from anabranch.methods.ffm._potential import PotentialServer
 from anabranch.methods.ffm._semidiscrete import SemiDiscreteServer
@@ -56,9 +57,7 @@ class FlowServer:
         flow, seed = settings.flow, federation.seed
         self.settings = settings
         self.federation = federation
-        self.network: nn.Module = network(
-            flow.network, federation.dimension, seeds.derive(seed, "flow"), hidden=flow.hidden, layers=flow.layers
-        )
+        self.network = flow_network(settings, federation.dimension, seeds.derive(seed, "flow"))
         rule = ServerOptimizer(flow.optimizer, flow.rate, flow.schedule, flow.rounds, flow.warm_up, flow.clip)
         if flow.local_steps:
             rule = ServerOptimizer("sgd", 1.0)  # parameters are averaged: the pseudo-gradient is taken whole
@@ -103,9 +102,8 @@ class FlowServer:
     @staticmethod
     def velocity_of(settings: FlowMatching, dimension: int, state: dict[str, Tensor]) -> Velocity:
         """v(x, t) of a checkpoint's averaged parameters; needs neither silos nor data."""
-        flow = settings.flow
-        empty = network(flow.network, dimension, 0, hidden=flow.hidden, layers=flow.layers)
-        average = MovingAverage({name: p.detach() for name, p in empty.named_parameters()}, flow.average)
+        empty = flow_network(settings, dimension)
+        average = MovingAverage({name: p.detach() for name, p in empty.named_parameters()}, settings.flow.average)
         average.load({n.removeprefix("average/"): t for n, t in state.items() if n.startswith("average/")})
         return _velocity(empty, average.parameters)
 
@@ -171,8 +169,10 @@ class FlowServer:
 def _velocity(module: nn.Module, parameters: dict[str, Tensor]) -> Velocity:
     fixed = {name: tensor.clone() for name, tensor in parameters.items()}
 
+    dtype = next(iter(fixed.values())).dtype
+
     def velocity(x: Tensor, t: Tensor) -> Tensor:
-        value: Tensor = functional_call(module, fixed, (x, t))
-        return value
+        value: Tensor = functional_call(module, fixed, (x.to(dtype), t))
+        return value.to(x.dtype)
 
     return velocity

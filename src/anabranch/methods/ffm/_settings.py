@@ -8,9 +8,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Protocol, TypeVar
 
+import torch
+
 from anabranch.coupling import Coupling, Independent, MinibatchOT
 from anabranch.errors import UsageError, unknown
 
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 POTENTIAL_COUPLINGS = ("potential", "entropic", "balanced")
 COUPLINGS: dict[str, CouplingBuilder] = {}  # couplings that need no exchange, by name
 Builder = TypeVar("Builder", bound="CouplingBuilder")
@@ -46,15 +49,17 @@ def coupling_names() -> list[str]:
 class FlowSettings:
     """The flow and its training.
 
-    `rounds` of `batch` pairs a silo. `optimizer`, `rate`, `schedule`, `warm_up` and `clip` act on the aggregate at the
-    server; `average` is the decay of the parameters' moving average, which samples come from. With `local_steps` E > 0
-    silos take E steps of their own at `local_rate` and the server averages parameters (FedAvg) instead of gradients.
+    `rounds` of `batch` pairs a silo, in the `precision` of float32 or float64. `optimizer`, `rate`, `schedule`,
+    `warm_up` and `clip` act on the aggregate at the server; `average` is the decay of the parameters' moving average,
+    which samples come from. With `local_steps` E > 0 silos take E steps of their own at `local_rate` and the server
+    averages parameters (FedAvg) instead of gradients.
     """
 
     source: str = "gaussian"
     network: str = "mlp"
     hidden: int = 64
     layers: int = 3
+    precision: str = "float32"
     path: str = "linear"
     sigma: float = 0.0
     rounds: int = 4000
@@ -67,6 +72,11 @@ class FlowSettings:
     average: float = 0.999
     local_steps: int = 0
     local_rate: float = 1e-3
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of number that networks and points are computed in."""
+        return PRECISIONS[self.precision]
 
 
 @dataclass(frozen=True)
@@ -158,6 +168,8 @@ class FlowMatching:
         for name in ("rounds", "batch"):
             if getattr(self.flow, name) < 1:
                 raise UsageError(f"flow.{name} is {getattr(self.flow, name)}; it must be at least 1.")
+        if self.flow.precision not in PRECISIONS:
+            raise unknown("precision", self.flow.precision, PRECISIONS)
         if self.flow.local_steps < 0:
             raise UsageError(f"flow.local_steps is {self.flow.local_steps}; it must not be negative.")
         if self.coupling.name in POTENTIAL_COUPLINGS and not (self.potential.before or self.potential.every):

@@ -111,6 +111,7 @@ def histograms(silo: Silo, question: Histograms) -> HistogramsReply:
     """Counts of held-out points, never of training points."""
     if silo.held_out is None:
         raise RefusedError(f"Silo '{silo.name}' holds no points out; set data.held_out to more than zero.")
+    silo.rests_on(len(silo.held_out))
     return HistogramsReply(projection_counts(silo.held_out, question.directions, question.edges))
 
 
@@ -120,7 +121,9 @@ def _examples(silos: Sequence[Silo], halves: Sequence[FlowHalf]) -> PathSample:
     generators = [silo.generator("batch", 0) for silo in silos]
     if isinstance(first.coupling, Independent) and first.path.deterministic:
         size = first.settings.flow.batch
-        x0, x1 = first.coupling.draw_together([silo.data for silo in silos], first.source, size, generators)
+        for silo in silos:
+            silo.rests_on(min(size, len(silo)))
+        x0, x1 = first.coupling.draw_together([half.data for half in halves], first.source, size, generators)
         return first.path.sample(x0, x1, _times(size, generators).to(x1.device))
     pairs = _draw(silos, halves, generators)
     if first.path.deterministic:  # then the path itself draws nothing, and one call serves all

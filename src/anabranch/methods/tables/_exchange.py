@@ -66,6 +66,7 @@ def agree(federation: Federation, missing: str = "refuse", categorical: tuple[st
 def summarise_table(silo: Silo, question: Summarise) -> SummaryReply:
     """The silo half: its summary, no row of it."""
     table = _table(silo)
+    silo.rests_on(len(table))
     codes = set(json.loads(question.categorical))
     kinds = {name: "categorical" if name in codes else kind for name, kind in infer_kinds(table).items()}
     try:

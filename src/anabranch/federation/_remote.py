@@ -1,0 +1,75 @@
+"""Silos elsewhere: questions are encoded, carried by an engine, and answers are checked as they arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from anabranch.errors import AnabranchError, MessageError, UsageError
+from anabranch.federation._audit import digest
+from anabranch.federation._encoding import decode
+from anabranch.federation._local import Replies
+from anabranch.federation._message import Envelope, Message, check
+from anabranch.federation._silo import reply_type
+from anabranch.federation._wire import Refused, encode_question
+
+Carry = Callable[[Mapping[str, bytes], float | None], Mapping[str, bytes | BaseException]]
+"""Takes each silo's question to it, all at once, and brings back its answer, or why there is none, within the time."""
+
+Accepted = Callable[[str, Envelope, Message, str], None]
+"""Is told of every answer that counts: silo, question, answer, and the digest of the bytes that arrived."""
+
+PATIENCE = 600.0  # seconds, where a question names no time of its own
+
+
+class RemoteEngine:
+    """Asks silos in other processes. An adapter to NVFLARE, Flower or a test is one function, `carry`."""
+
+    def __init__(
+        self, names: Iterable[str], carry: Carry, patience: float = PATIENCE, accepted: Accepted | None = None
+    ) -> None:
+        self.names = sorted(names)
+        if not self.names:
+            raise UsageError("A federation needs at least one silo; none is present.")
+        self.carry = carry
+        self.patience = patience
+        self.accepted = accepted
+
+    def ask(self, envelopes: Mapping[str, Envelope], timeout: float | None = None) -> Replies:
+        """One question to each named silo. Who refuses, is late or answers nonsense is listed under `failures`."""
+        patience = self.patience if timeout is None else timeout
+        encoded: dict[int, bytes] = {}  # most questions are one object for all, which is encoded once
+        for envelope in envelopes.values():
+            if id(envelope.question) not in encoded:
+                check(envelope.question)
+                encoded[id(envelope.question)] = encode_question(envelope)
+        arrived = self.carry({name: encoded[id(e.question)] for name, e in envelopes.items()}, patience)
+        replies = Replies()
+        for name in sorted(envelopes):
+            try:
+                replies.answers[name] = self._accept(name, envelopes[name], arrived.get(name))
+            except AnabranchError as error:
+                replies.failures[name] = str(error)
+        return replies
+
+    def fused_mean(self, envelope: Envelope, names: Sequence[str], share: Sequence[float]) -> Message | None:
+        """Nothing can be computed in one pass for silos that are apart."""
+        return None
+
+    def _accept(self, name: str, envelope: Envelope, data: bytes | BaseException | None) -> Message:
+        if isinstance(data, TimeoutError):
+            raise AnabranchError(f"Silo '{name}' did not answer in time.")
+        if isinstance(data, BaseException) or data is None:
+            raise AnabranchError(f"Silo '{name}' could not be asked: {data or 'nothing came back'}.")
+        try:
+            reply = decode(bytes(data))
+            if isinstance(reply, Refused):
+                raise AnabranchError(reply.sentence)
+            expected = reply_type(type(envelope.question))
+            if expected is not None and not isinstance(reply, expected):
+                raise MessageError(f"'{envelope.question.kind}' was answered with a '{reply.kind}'.")
+            check(reply, envelope.question)
+        except MessageError as error:
+            raise MessageError(f"The answer of silo '{name}' was refused: {error}") from error
+        if self.accepted is not None:
+            self.accepted(name, envelope, reply, digest(bytes(data)))
+        return reply
