@@ -10,8 +10,8 @@ from anabranch.bench import Budget, _clock, exponent, interleaved
 def test_tasks_take_turns():
     order = []
     tasks = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}
-    times = interleaved(tasks, Budget(seconds=0, repeats=3))
-    assert order == ["a", "a", "b", "b", *"ababab"]  # each is warmed up and tried once, then they alternate
+    times = interleaved(tasks, Budget(seconds=0, repeats=3, slices=2))
+    assert order == ["a", "a", "b", "b", *"abababababab"]  # each is warmed up and tried once, then they alternate
     assert set(times) == {"a", "b"}
 
 
@@ -24,8 +24,14 @@ def test_milliseconds_a_call_are_the_median_over_turns(monkeypatch):
         return next(turns)
 
     monkeypatch.setattr(_clock, "_seconds", seconds)
-    assert interleaved({"a": lambda: None}, Budget(seconds=20, repeats=5)) == {"a": 800.0}
+    assert interleaved({"a": lambda: None}, Budget(seconds=20, repeats=5, slices=1)) == {"a": 800.0}
     assert asked == [1, 10, 10, 10, 10, 10]
+
+
+def test_a_turn_is_the_mean_of_its_slices(monkeypatch):
+    slices = iter([1.0, 1.0, 2.0, 6.0])
+    monkeypatch.setattr(_clock, "_seconds", lambda task, calls: next(slices))
+    assert interleaved({"a": lambda: None}, Budget(seconds=3, repeats=1, slices=3)) == {"a": 3000.0}
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0, 2.0])

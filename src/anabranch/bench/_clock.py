@@ -15,25 +15,31 @@ Task = Callable[[], object]
 
 @dataclass(frozen=True)
 class Budget:
-    """How long to measure: `repeats` turns of about `seconds` for each task."""
+    """How long to measure: `repeats` turns of about `seconds` for each task, each turn in short `slices`."""
 
     seconds: float = 1.0
     repeats: int = 5
+    slices: int = 10
 
 
 def interleaved(tasks: Mapping[str, Task], budget: Budget) -> dict[str, float]:
-    """Milliseconds a call of each task: the median over turns a, b, a, b, …
+    """Milliseconds a call of each task: the median over turns. Tasks alternate within a turn, slice by slice, a, b, a,
+    b, …, so that a machine which is slower for a second is slower for all.
 
-    A task is first called twice, which warms it up and tells how many calls fill a turn.
+    A task is first called twice, which warms it up and tells how many calls fill a slice.
     """
     calls = {}
     for name, task in tasks.items():
         task()
-        calls[name] = max(1, math.ceil(budget.seconds / max(_seconds(task, 1), 1e-7)))
+        calls[name] = max(1, math.ceil(budget.seconds / budget.slices / max(_seconds(task, 1), 1e-7)))
     turns: dict[str, list[float]] = {name: [] for name in tasks}
     for _ in range(budget.repeats):
-        for name, task in tasks.items():
-            turns[name].append(_seconds(task, calls[name]) / calls[name])
+        spent = dict.fromkeys(tasks, 0.0)
+        for _ in range(budget.slices):
+            for name, task in tasks.items():
+                spent[name] += _seconds(task, calls[name]) / calls[name]
+        for name, seconds in spent.items():
+            turns[name].append(seconds / budget.slices)
     return {name: 1000 * median(times) for name, times in turns.items()}
 
 

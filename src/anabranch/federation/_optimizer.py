@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from anabranch.errors import UsageError, unknown
 
@@ -60,33 +61,51 @@ class OptimizerState:
         self.settings = settings
         self.parameters = parameters
         self.steps = 0
-        leaves = list(parameters.values())
+        self._moments: dict[str, list[Tensor]] = {}
         if settings.name == "adam":
-            self._optimizer: torch.optim.Optimizer = torch.optim.Adam(leaves, lr=settings.rate, fused=True)
-        else:
-            self._optimizer = torch.optim.SGD(leaves, lr=settings.rate)
+            leaves = [parameter.detach() for parameter in parameters.values()]
+            self._moments = {name: [torch.zeros_like(leaf) for leaf in leaves] for name in ("exp_avg", "exp_avg_sq")}
+            self._moments["step"] = [torch.zeros((), device=leaf.device) for leaf in leaves]
 
+    @torch.no_grad()
     def step(self, gradients: dict[str, Tensor]) -> None:
         """One step against the gradients (by name); to ascend, pass them negated."""
-        for name, parameter in self.parameters.items():
-            parameter.grad = gradients[name]
+        leaves = [parameter.detach() for parameter in self.parameters.values()]
+        slopes = [gradients[name] for name in self.parameters]
         if self.settings.clip:
-            torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), self.settings.clip)
-        self._optimizer.param_groups[0]["lr"] = self.settings.rate_at(self.steps)
-        self._optimizer.step()
+            norm = torch.stack(torch._foreach_norm(slopes)).norm()
+            factor = (self.settings.clip / (norm + 1e-6)).clamp(max=1.0)
+            slopes = [slope * factor for slope in slopes]
+        rate = self.settings.rate_at(self.steps)
+        if self.settings.name == "adam":
+            self._adam(leaves, slopes, rate)
+        else:
+            torch._foreach_add_(leaves, slopes, alpha=-rate)
         self.steps += 1
+
+    def _adam(self, leaves: list[Tensor], slopes: list[Tensor], rate: float) -> None:
+        # The function under torch.optim.Adam: the class around it takes as long again for a small network.
+        moments = self._moments
+        adam(
+            *(leaves, slopes, moments["exp_avg"], moments["exp_avg_sq"], [], moments["step"]),
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
 
     def state(self, prefix: str) -> dict[str, Tensor]:
         """Parameters and moments as named tensors for a checkpoint."""
-        moments = self._optimizer.state_dict()["state"]
-        names = list(self.parameters)
         return {
             **{f"{prefix}/value/{name}": p.detach().clone() for name, p in self.parameters.items()},
             **{
-                f"{prefix}/moment/{names[i]}/{key}": torch.as_tensor(value).clone()
-                for i, moment in moments.items()
-                for key, value in moment.items()
-                if value is not None
+                f"{prefix}/moment/{name}/{key}": tensor.clone()
+                for key, tensors in self._moments.items()
+                for name, tensor in zip(self.parameters, tensors, strict=True)
             },
             f"{prefix}/steps": torch.tensor(self.steps),
         }
@@ -96,12 +115,7 @@ class OptimizerState:
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 parameter.copy_(state[f"{prefix}/value/{name}"])
-        moments: dict[int, dict[str, Tensor]] = {}
-        for i, name in enumerate(self.parameters):
-            start = f"{prefix}/moment/{name}/"
-            found = {key[len(start) :]: t.clone() for key, t in state.items() if key.startswith(start)}
-            if found:
-                moments[i] = found
-        packed = self._optimizer.state_dict()
-        self._optimizer.load_state_dict({**packed, "state": moments})
+            for key, tensors in self._moments.items():
+                for name, tensor in zip(self.parameters, tensors, strict=True):
+                    tensor.copy_(state[f"{prefix}/moment/{name}/{key}"])
         self.steps = int(state[f"{prefix}/steps"])
