@@ -10,7 +10,7 @@ LAYERS = [
     {"transport", "flow", "data", "metrics"},
     {"federation", "coupling"},
     {"methods"},
-    {"runs", "report", "recipes", "bench", "cli"},
+    {"runs", "report", "recipes", "bench", "sites", "engines", "cli"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 STRANGERS = [  # rooms that must not know each other, although their layers would allow it

@@ -34,6 +34,10 @@ class CheckpointError(AnabranchError):
     """A checkpoint is missing, corrupted or belongs to something else."""
 
 
+class Paused(AnabranchError):
+    """A run stopped at a checkpoint because it was asked to, and can go on from there."""
+
+
 class RunFolderError(AnabranchError):
     """A run folder cannot be written, is in use, or belongs to another run."""
 

@@ -318,12 +318,31 @@ class TestRemoteEngine:
         federation.engine.carry = lambda questions, patience: {"a": bytes(data)}
         assert "not finite" in federation.ask(AMOUNT).failures["a"]
 
-    def test_every_answer_that_counts_is_told_with_the_hash_in_the_sites_log(self, tmp_path):
-        told = []
-        one = site(log=AuditLog(tmp_path / "log"))
-        federation = connected(one, accepted=lambda name, envelope, reply, digest: told.append(digest))
+    def test_the_book_says_who_was_asked_whose_answer_counts_and_who_was_left_out(self, tmp_path):
+        book = []
+        one, other = site("a", log=AuditLog(tmp_path / "log")), site("b")
+        federation = connected(one, other, book=book.append)
+        Trouble.by_name = {"b": "nan"}
+        federation.start_round(3)
         federation.ask(AMOUNT)
-        assert told == [entry["answer"] for entry in read_log(tmp_path / "log")] and len(told) == 2
+        *_, asked, accepted, left_out = book
+        assert asked["asked"] == ["a", "b"] and left_out["left_out"] == "b" and "not finite" in left_out["why"]
+        assert {entry["round"] for entry in (asked, accepted, left_out)} == {3}
+        *_, logged = read_log(tmp_path / "log")
+        assert accepted["accepted"] == "a" and accepted["answer"] == logged["answer"]
+        assert [accepted[key] for key in ("session", "sequence")] == [logged[key] for key in ("session", "sequence")]
+
+    def test_what_is_asked_is_written_down_before_it_leaves(self):
+        book = []
+        federation = connected(site("a"), book=book.append)
+
+        def cut_off(questions, patience):
+            raise KeyboardInterrupt
+
+        federation.engine.carry = cut_off
+        with pytest.raises(KeyboardInterrupt):
+            federation.ask(AMOUNT)
+        assert book[-1]["asked"] == ["a"]
 
     def test_patience_is_the_questions_own_or_the_engines(self):
         seen = []

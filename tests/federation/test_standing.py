@@ -33,6 +33,12 @@ def rewind(members, number):
     opened(members).rewind(number)
 
 
+def kept(folder, number):
+    """The file in which a silo keeps that round."""
+    (found,) = folder.rglob(f"round-{number:08d}.checkpoint")
+    return found
+
+
 def files(folder):
     return sorted(path.name for path in folder.iterdir())
 
@@ -80,7 +86,29 @@ class TestKeepAndRewind:
         federation = opened(silos(tmp_path))
         for number in (9, 10, 11):
             keep(federation, number, oldest=10)
-        assert files(tmp_path / "a") == ["round-00000010.checkpoint", "round-00000011.checkpoint"]
+        assert files(kept(tmp_path / "a", 11).parent) == ["round-00000010.checkpoint", "round-00000011.checkpoint"]
+
+    def test_runs_do_not_clear_away_each_others_rounds(self, tmp_path):
+        members = silos(tmp_path)
+        one = opened(members)
+        keep(one, 3)
+        other = Federation(members)
+        other.open("another", seed=0)
+        keep(other, 7, oldest=7)
+        one.open(one.run, seed=0)
+        one.rewind(3)
+
+    def test_a_federation_that_does_not_insist_goes_on_without_who_cannot_rewind(self, tmp_path):
+        members = silos(tmp_path)
+        federation = opened(members)
+        keep(federation, 1)
+        kept(tmp_path / "a", 1).unlink()
+        federation.insist = False
+        federation.rewind(1)
+        assert "a" not in federation.names and "no readable checkpoint" in federation.absent["a"]
+        federation.quorum = len(federation.names) + 1
+        with pytest.raises(QuorumError, match="no readable checkpoint"):
+            federation.rewind(1)
 
     def test_a_round_that_was_not_kept_is_refused_with_a_sentence(self, tmp_path):
         federation = opened(silos(tmp_path))
@@ -94,7 +122,7 @@ class TestKeepAndRewind:
 
     def test_the_state_of_another_silo_is_refused(self, tmp_path):
         keep(opened(silos(tmp_path)), 1)
-        (tmp_path / "a" / "round-00000001.checkpoint").replace(tmp_path / "b" / "round-00000001.checkpoint")
+        kept(tmp_path / "a", 1).replace(kept(tmp_path / "b", 1))
         with pytest.raises(CheckpointError, match="belongs to silo 'a'"):
             opened(silos(tmp_path, "b")).rewind(1)
 
@@ -110,7 +138,7 @@ class TestKeepAndRewind:
         members[0].state = dict(STATE)
         federation = opened(members)
         keep(federation, 1)
-        path = tmp_path / "a" / "round-00000001.checkpoint"
+        path = kept(tmp_path / "a", 1)
         data = path.read_bytes()
         changed = {
             "cut": data[:-3],

@@ -160,7 +160,7 @@ def test_sampling_needs_a_checkpoint(tmp_path):
 def test_a_silo_that_cannot_rewind_says_so(tmp_path):
     with pytest.raises(Killed):
         train(tiny(), tmp_path, killer(11))
-    for path in (tmp_path / "silos" / "silo-1").iterdir():
+    for path in (tmp_path / "silos" / "silo-1").rglob("*.checkpoint"):
         path.unlink()
     with pytest.raises(CheckpointError, match="no readable checkpoint"):
         resume(tmp_path)

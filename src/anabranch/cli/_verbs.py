@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from anabranch.cli._show import cell_watch, console, print_checks, print_table, sentences, training_notes
+from anabranch.cli._sites import app as site_verbs
 from anabranch.errors import UsageError
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
 )
+app.add_typer(site_verbs, name="site")
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to; made when missing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line, instead of tables.")]
@@ -88,6 +90,12 @@ def train(
     method: Annotated[str | None, typer.Option(help="A method of the recipe; the first by default.")] = None,
     scale: Annotated[str, typer.Option(help="smoke, small or paper.")] = "small",
     seed: Annotated[int | None, typer.Option(help="Seed of everything but the data; 0, or the file's own.")] = None,
+    engine: Annotated[
+        str, typer.Option(help="Where the silos live: local (this process), nvflare-sim, nvflare-poc or nvflare.")
+    ] = "local",
+    federation: Annotated[
+        Path | None, typer.Option(help="For the engine nvflare: the folder that 'federation provision' made.")
+    ] = None,
     out: Out = None,
     change: Change = None,
 ) -> None:
@@ -95,10 +103,10 @@ def train(
 
     Stopping it, even with kill -9, loses at most the work since the last checkpoint; 'anabranch resume' continues.
     """
+    from anabranch.engines import train_on
     from anabranch.recipes import check_seed, recipe
     from anabranch.report import summary_table, write_report
     from anabranch.runs import from_dict, from_toml, override
-    from anabranch.runs import train as run
 
     check_seed(seed)
     if recipe_name.endswith(".toml"):
@@ -113,7 +121,7 @@ def train(
         label = f"{config.recipe}-{config.problem}-{config.method}-seed-{config.seed}"
     folder = out or Path("runs") / label
     with training_notes(config.method) as notes:
-        rows = run(config, folder, notes)
+        rows = train_on(engine, config, folder, notes, federation)
     print_table(summary_table(rows), f"{config.problem}, {config.method}")
     typer.echo(f"Report: {write_report([folder], folder / 'report.html')}")
 
@@ -122,14 +130,14 @@ def train(
 @sentences
 def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]) -> None:
     """Continue an interrupted run, to the same parameters as an uninterrupted one."""
+    from anabranch.engines import resume_on_its_engine
     from anabranch.report import summary_table, write_report
     from anabranch.runs import RunFolder
-    from anabranch.runs import resume as go_on
 
     if RunFolder(run).finished:
         typer.echo(f"{run} is finished; nothing to resume.")
     with training_notes("resume") as notes:
-        rows = go_on(run, notes)
+        rows = resume_on_its_engine(run, notes)
     print_table(summary_table(rows), str(run))
     typer.echo(f"Report: {write_report([run], run / 'report.html')}")
 

@@ -12,8 +12,8 @@ from anabranch.federation._message import KINDS, Envelope, Message, check, same_
 from anabranch.federation._optimizer import OPTIMIZERS, SCHEDULES, OptimizerState, ServerOptimizer
 from anabranch.federation._policy import WITHDRAWN, Policy
 from anabranch.federation._privacy import Clip, Noise, Postprocessor
-from anabranch.federation._remote import RemoteEngine
-from anabranch.federation._silo import Silo, answers, answers_together
+from anabranch.federation._remote import Carry, RemoteEngine
+from anabranch.federation._silo import Silo, answers, answers_together, reply_type
 from anabranch.federation._site import Site
 from anabranch.federation._standing import Done, Gathered, Join, Joined, Keep, Rewind
 from anabranch.federation._store import load, save, write_atomically
@@ -27,6 +27,7 @@ __all__ = [
     "WEIGHTINGS",
     "WITHDRAWN",
     "AuditLog",
+    "Carry",
     "Clip",
     "Done",
     "Engine",
@@ -63,6 +64,7 @@ __all__ = [
     "installed_version",
     "load",
     "read_log",
+    "reply_type",
     "same_shapes",
     "save",
     "size",

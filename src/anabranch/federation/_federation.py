@@ -45,6 +45,7 @@ class Federation:
 
     `weighting` is "size", "uniform" or {silo: λ}; `participation` says who is asked each round; a round counts while
     at least `quorum` silos answer. `postprocessors` guard what leaves a silo. The `ledger` counts bytes each way.
+    Where silos are far away, `insist=False` lets a run begin without those who cannot join: they are `absent`.
 
     >>> federation = Federation([Silo("a", torch.zeros(30, 2)), Silo("b", torch.ones(10, 2))])
     >>> federation.open("run", seed=0)
@@ -60,6 +61,7 @@ class Federation:
         quorum: int = 1,
         postprocessors: Sequence[Postprocessor] = (),
         fused: bool = True,
+        insist: bool = True,
     ) -> None:
         self.engine: Engine
         if isinstance(silos, Sequence):
@@ -73,6 +75,8 @@ class Federation:
         self.weighting = weighting
         self.participation = participation or Participation()
         self.quorum = quorum
+        self.insist = insist
+        self.absent: dict[str, str] = {}
         self.ledger = Ledger()
         self.weight: dict[str, float] = {}
         self.numbers: Tensor = torch.empty(0, dtype=torch.long)
@@ -85,15 +89,22 @@ class Federation:
 
     @property
     def names(self) -> list[str]:
-        """All silos, sorted."""
-        return self.engine.names
+        """All silos that take part, sorted."""
+        return [name for name in self.engine.names if name not in self.absent] if self.absent else self.engine.names
+
+    def leave_out(self, reasons: Mapping[str, str]) -> None:
+        """Goes on without these silos; a QuorumError when too few are left."""
+        self.absent.update(reasons)
+        if len(self.names) < self.quorum:
+            raise QuorumError(_quorum_sentence(self.round, len(self.names), self.quorum, self.absent))
 
     def open(self, run: str, seed: int) -> None:
         """Introduces the run to every silo and learns sizes, from which λ follows, and the points' dimension."""
         self.run, self.seed = run, seed
+        self.absent.clear()
         self._session = secrets.randbits(48)
         self.start_round(0)
-        joined: dict[str, Joined] = self._all(Join(seed=seed))
+        joined: dict[str, Joined] = self._present(Join(seed=seed))
         first = self.names[0]
         for name, reply in joined.items():
             if reply.dimension != joined[first].dimension:
@@ -203,22 +214,27 @@ class Federation:
 
     def keep(self, oldest: int) -> None:
         """Every silo stores its state under this round, and forgets rounds before `oldest`."""
-        self._all(Keep(oldest=oldest))
+        replies = self.ask(Keep(oldest=oldest))
+        if replies.failures and self.insist:  # elsewhere, who has not kept cannot rewind, and will say so then
+            raise QuorumError(_quorum_sentence(self.round, len(replies.answers), len(self.names), replies.failures))
 
     def rewind(self, number: int) -> None:
-        """Every silo returns to the state it kept at that round."""
+        """Every silo returns to the state it kept at that round; one that cannot is left out, or ends the run."""
         self.start_round(number)
         replies = self.ask(Rewind(round=number))
-        if replies.failures:
+        if replies.failures and self.insist:
             raise CheckpointError(" ".join(replies.failures.values()))
+        self.leave_out(replies.failures)
 
     def _envelope(self, question: Message, sequence: int) -> Envelope:
         return Envelope(self.run, self.round, sequence, question, self._session)
 
-    def _all(self, question: Message) -> dict[str, Any]:
+    def _present(self, question: Message) -> dict[str, Any]:
+        """What all silos answer, or those who do where the federation does not insist on all."""
         replies = self.ask(question)
-        if replies.failures:
+        if replies.failures and self.insist:
             raise QuorumError(_quorum_sentence(self.round, len(replies.answers), len(self.names), replies.failures))
+        self.leave_out(replies.failures)
         return dict(replies.answers)
 
 

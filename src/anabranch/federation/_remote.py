@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from anabranch.errors import AnabranchError, MessageError, UsageError
 from anabranch.federation._audit import digest
@@ -15,8 +16,8 @@ from anabranch.federation._wire import Refused, encode_question
 Carry = Callable[[Mapping[str, bytes], float | None], Mapping[str, bytes | BaseException]]
 """Takes each silo's question to it, all at once, and brings back its answer, or why there is none, within the time."""
 
-Accepted = Callable[[str, Envelope, Message, str], None]
-"""Is told of every answer that counts: silo, question, answer, and the digest of the bytes that arrived."""
+Book = Callable[[dict[str, Any]], None]
+"""Takes down what was asked and what became of it: before a question leaves, and for every silo's answer."""
 
 PATIENCE = 600.0  # seconds, where a question names no time of its own
 
@@ -25,14 +26,14 @@ class RemoteEngine:
     """Asks silos in other processes. An adapter to NVFLARE, Flower or a test is one function, `carry`."""
 
     def __init__(
-        self, names: Iterable[str], carry: Carry, patience: float = PATIENCE, accepted: Accepted | None = None
+        self, names: Iterable[str], carry: Carry, patience: float = PATIENCE, book: Book = lambda entry: None
     ) -> None:
         self.names = sorted(names)
         if not self.names:
             raise UsageError("A federation needs at least one silo; none is present.")
         self.carry = carry
         self.patience = patience
-        self.accepted = accepted
+        self.book = book
 
     def ask(self, envelopes: Mapping[str, Envelope], timeout: float | None = None) -> Replies:
         """One question to each named silo. Who refuses, is late or answers nonsense is listed under `failures`."""
@@ -42,13 +43,20 @@ class RemoteEngine:
             if id(envelope.question) not in encoded:
                 check(envelope.question)
                 encoded[id(envelope.question)] = encode_question(envelope)
+        place = _place(next(iter(envelopes.values()))) if envelopes else {}
+        self.book({"asked": sorted(envelopes), **place})
         arrived = self.carry({name: encoded[id(e.question)] for name, e in envelopes.items()}, patience)
         replies = Replies()
         for name in sorted(envelopes):
+            data = arrived.get(name)
             try:
-                replies.answers[name] = self._accept(name, envelopes[name], arrived.get(name))
+                reply = replies.answers[name] = self._accept(name, envelopes[name], data)
             except AnabranchError as error:
                 replies.failures[name] = str(error)
+                self.book({"left_out": name, "why": str(error), **place})
+            else:
+                assert isinstance(data, bytes)
+                self.book({"accepted": name, "kind": reply.kind, "answer": digest(data), **place})
         return replies
 
     def fused_mean(self, envelope: Envelope, names: Sequence[str], share: Sequence[float]) -> Message | None:
@@ -58,10 +66,10 @@ class RemoteEngine:
     def _accept(self, name: str, envelope: Envelope, data: bytes | BaseException | None) -> Message:
         if isinstance(data, TimeoutError):
             raise AnabranchError(f"Silo '{name}' did not answer in time.")
-        if isinstance(data, BaseException) or data is None:
+        if not isinstance(data, bytes):
             raise AnabranchError(f"Silo '{name}' could not be asked: {data or 'nothing came back'}.")
         try:
-            reply = decode(bytes(data))
+            reply = decode(data)
             if isinstance(reply, Refused):
                 raise AnabranchError(reply.sentence)
             expected = reply_type(type(envelope.question))
@@ -70,6 +78,8 @@ class RemoteEngine:
             check(reply, envelope.question)
         except MessageError as error:
             raise MessageError(f"The answer of silo '{name}' was refused: {error}") from error
-        if self.accepted is not None:
-            self.accepted(name, envelope, reply, digest(bytes(data)))
         return reply
+
+
+def _place(envelope: Envelope) -> dict[str, Any]:
+    return {name: getattr(envelope, name) for name in ("run", "session", "round", "sequence")}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from anabranch import seeds
-from anabranch.data import Points, Table, check_points
+from anabranch.data import Points, Table, check_points, split
 from anabranch.errors import DataError, RefusedError, UsageError
 from anabranch.federation._message import Envelope, Message
 
@@ -93,10 +93,13 @@ class Silo:
         self.name = name
         self.table: Table | None = None
         self._data: Points | None = None
+        self._share, self._split_seed = 0.0, 0
+        self.held_out: Tensor | None = None
         if points is not None:
             x = check_points(points, f"Silo '{name}'")
             self.hold(Points(x, torch.zeros(len(x), dtype=torch.long) if label is None else label))
-        self.held_out = None if held_out is None else check_points(held_out, f"Silo '{name}'", smallest=1)
+        if held_out is not None:
+            self.held_out = check_points(held_out, f"Silo '{name}'", smallest=1)
         self.limits = dict(limits or {})
         self.smallest_group = smallest_group
         self.secret = secrets.randbits(62) if secret is None else secret
@@ -125,9 +128,30 @@ class Silo:
         return self._data
 
     def hold(self, points: Points) -> None:
-        """Makes these points the silo's data; nothing else sets them."""
-        check_points(points.x, f"Silo '{self.name}'")
+        """Makes these points the silo's data, less those held out; nothing else sets them."""
+        x = check_points(points.x, f"Silo '{self.name}'")
+        if self._share:
+            parts = split(len(x), self._share, seeds.generator(self._split_seed, "held out", self.name))
+            points, self.held_out = points[parts.train], x[parts.held_out]
+            check_points(points.x, f"Silo '{self.name}', with {len(parts.held_out)} held out,")
         self._data = points
+
+    def hold_out(self, share: float, seed: int) -> None:
+        """Keeps this share of the points from training, once they come: those of a table come when it is encoded.
+
+        Which ones follows from the seed and the silo's name. To be called while the silo has no points.
+
+        >>> silo = Silo("a", None)
+        >>> silo.hold_out(0.2, seed=0)
+        >>> silo.hold(Points(torch.zeros(10, 2), torch.zeros(10, dtype=torch.long)))
+        >>> len(silo), len(silo.held_out)
+        (8, 2)
+        """
+        if self._data is not None:
+            raise UsageError(f"Silo '{self.name}' has its points already; say what to hold out before it does.")
+        if not 0 <= share < 1:
+            raise UsageError(f"A share of {share} to hold out was given; it must lie in [0, 1).")
+        self._share, self._split_seed = share, seed
 
     def __len__(self) -> int:
         return len(self.data)

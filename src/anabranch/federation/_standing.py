@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Mapping
@@ -119,12 +120,11 @@ def keep(silo: Silo, question: Keep) -> Done:
     if silo.folder is None and silo.state:
         raise CheckpointError(f"Silo '{silo.name}' has no folder to store its state in.")
     if silo.folder is not None:
-        path = _path(silo.folder, silo.round)
-        _store.save(
-            path, silo.state, {"run": silo.run, "silo": silo.name, "round": silo.round, "data": silo.fingerprint()}
-        )
-        for old in silo.folder.glob("round-*.checkpoint"):
-            if old < _path(silo.folder, question.oldest):
+        place = _place(silo.folder, silo.run)
+        facts = {"run": silo.run, "silo": silo.name, "round": silo.round, "data": silo.fingerprint()}
+        _store.save(_path(place, silo.round), silo.state, facts)
+        for old in place.glob("round-*.checkpoint"):
+            if old < _path(place, question.oldest):
                 old.unlink(missing_ok=True)
     return Done()
 
@@ -134,7 +134,7 @@ def rewind(silo: Silo, question: Rewind) -> Done:
     """Loads the state stored at that round, or says that there is none."""
     if silo.folder is None:
         raise CheckpointError(f"Silo '{silo.name}' has no folder and cannot return to round {question.round}.")
-    tensors, meta = _store.load(_path(silo.folder, question.round))
+    tensors, meta = _store.load(_path(_place(silo.folder, silo.run), question.round))
     if (meta.get("silo"), meta.get("run")) != (silo.name, silo.run):
         owner = f"silo '{meta.get('silo')}' of run '{meta.get('run')}'"
         raise CheckpointError(f"What silo '{silo.name}' found at round {question.round} belongs to {owner}.")
@@ -145,6 +145,11 @@ def rewind(silo: Silo, question: Rewind) -> Done:
         )
     silo.go_back(tensors)
     return Done()
+
+
+def _place(folder: Path, run: str) -> Path:
+    """A folder for each run, so that one run does not clear away what another needs."""
+    return folder / hashlib.sha256(run.encode()).hexdigest()[:16]
 
 
 def _path(folder: Path, number: int) -> Path:

@@ -1,14 +1,15 @@
 """What happened? Run folders: config, metrics, checkpoints, resume, results."""
 
-from anabranch.runs._build import build_federation, build_silos, source_points
-from anabranch.runs._config import SECTIONS, Config, from_dict, from_toml, merged, override
-from anabranch.runs._drive import Notes, resume, train
+from anabranch.runs._build import Assembly, build_federation, build_silos, guards, points_of, source_points, tables_of
+from anabranch.runs._config import SECTIONS, Config, fill, from_dict, from_toml, merged, override
+from anabranch.runs._drive import Notes, resume, simulate, train
 from anabranch.runs._evaluate import Evaluation, Row, evaluate
 from anabranch.runs._folder import Checkpoint, RunFolder, environment
 from anabranch.runs._sample import draw_samples, save_samples
 
 __all__ = [
     "SECTIONS",
+    "Assembly",
     "Checkpoint",
     "Config",
     "Evaluation",
@@ -20,12 +21,17 @@ __all__ = [
     "draw_samples",
     "environment",
     "evaluate",
+    "fill",
     "from_dict",
     "from_toml",
+    "guards",
     "merged",
     "override",
+    "points_of",
     "resume",
     "save_samples",
+    "simulate",
     "source_points",
+    "tables_of",
     "train",
 ]

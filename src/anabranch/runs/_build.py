@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -32,6 +33,16 @@ GRADIENTS = ("ffm.gradient.reply", "ffm.potential.reply")
 PARTITIONS = ("component", "shards", "dirichlet", "iid", "attribute")
 
 
+@dataclass(frozen=True)
+class Assembly:
+    """A federation that is ready to open, the silos of this process (none where they are elsewhere), and for tables the
+    encoder that the silos agreed on."""
+
+    federation: Federation
+    silos: list[Silo] = field(default_factory=list)
+    encoder: Encoder | None = None
+
+
 def build_silos(
     config: Config, folder: Path | None = None, ledger: Ledger | None = None
 ) -> tuple[list[Silo], Encoder | None]:
@@ -40,17 +51,10 @@ def build_silos(
     What they send to agree on it is counted in `ledger`.
     """
     data, encoder = config.data, None
-    stems = [Path(name).stem for name in data.files]
-    if len(set(stems)) < len(stems):
-        raise UsageError("Two data files have the same name, which would be the name of two silos; rename one.")
-    if data.partition not in PARTITIONS:
-        raise unknown("partition", data.partition, PARTITIONS)
-    if (data.files or (data.target,))[0].endswith(".csv"):
-        parts, encoder = _encoded(data, _read_tables(data) if data.files else _divide_table(data), ledger or Ledger())
-    elif data.files:
-        parts = {Path(name).stem: _load(name) for name in data.files}
+    if data.tables:
+        parts, encoder = _encoded(data, tables_of(data), ledger or Ledger())
     else:
-        parts = _divide(data)
+        parts = points_of(data)
     if data.pooled:
         parts = {
             "pooled": Points(torch.cat([p.x for p in parts.values()]), torch.cat([p.label for p in parts.values()]))
@@ -58,16 +62,32 @@ def build_silos(
     return [_silo(config, name, points, folder) for name, points in parts.items()], encoder
 
 
+def points_of(data: DataSettings) -> dict[str, Points]:
+    """What each silo holds, where that is points: a file of its own, or its part of one target."""
+    _check_division(data)
+    if data.files:
+        return {Path(name).stem: _load(name) for name in data.files}
+    return _divide(data)
+
+
+def tables_of(data: DataSettings) -> dict[str, Table]:
+    """What each silo holds, where that is a table: a file of its own, or its part of one file."""
+    _check_division(data)
+    return _read_tables(data) if data.files else _divide_table(data)
+
+
+def _check_division(data: DataSettings) -> None:
+    stems = [Path(name).stem for name in data.files]
+    if len(set(stems)) < len(stems):
+        raise UsageError("Two data files have the same name, which would be the name of two silos; rename one.")
+    if data.partition not in PARTITIONS:
+        raise unknown("partition", data.partition, PARTITIONS)
+
+
 def build_federation(config: Config, silos: list[Silo]) -> Federation:
     """The federation of a run, with the guards that the config asks for."""
-    settings, guards = config.federation, config.privacy
-    postprocessors: list[Postprocessor] = []
-    if guards.gradient_clip:
-        postprocessors.append(Clip(guards.gradient_clip, GRADIENTS))
-    if guards.gradient_noise:
-        postprocessors.append(Noise(guards.gradient_noise, GRADIENTS))
-    if guards.lookup_noise:
-        postprocessors.append(Noise(guards.lookup_noise, ("ffm.lookup.reply",)))
+    settings, privacy = config.federation, config.privacy
+    postprocessors = guards(privacy.gradient_clip, privacy.gradient_noise, privacy.lookup_noise)
     return Federation(
         silos,
         settings.weights or settings.weighting,
@@ -76,6 +96,18 @@ def build_federation(config: Config, silos: list[Silo]) -> Federation:
         postprocessors,
         settings.fused,
     )
+
+
+def guards(gradient_clip: float = 0.0, gradient_noise: float = 0.0, lookup_noise: float = 0.0) -> list[Postprocessor]:
+    """What changes answers before they leave a silo: a clip and then noise on gradients, noise on lookups (0: off)."""
+    found: list[Postprocessor] = []
+    if gradient_clip:
+        found.append(Clip(gradient_clip, GRADIENTS))
+    if gradient_noise:
+        found.append(Noise(gradient_noise, GRADIENTS))
+    if lookup_noise:
+        found.append(Noise(lookup_noise, ("ffm.lookup.reply",)))
+    return found
 
 
 def source_points(config: Config) -> Tensor | None:

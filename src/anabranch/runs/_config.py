@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from anabranch.data import MISSING_RULES
 from anabranch.errors import UsageError, unknown
@@ -20,6 +21,8 @@ from anabranch.methods.ffm import (
     PotentialSettings,
     SemiDiscreteSettings,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,16 @@ class DataSettings:
         """Whether the points come from files rather than from a formula."""
         return bool(self.files) or self.target.endswith((".csv", ".npy", ".npz"))
 
+    @property
+    def tables(self) -> bool:
+        """Whether the files hold tables, which become points only once the silos have agreed on an encoder."""
+        return (self.files or (self.target,))[0].endswith(".csv")
+
 
 @dataclass(frozen=True)
 class FederationSettings:
-    """How silos count (`weighting`: "size", "uniform" or a table of λ), who is asked each round, and the quorum."""
+    """How silos count (`weighting`: "size", "uniform" or a table of λ), who is asked each round, the quorum, and for
+    silos elsewhere the `patience`: how many seconds one has for an answer."""
 
     weighting: str = "size"
     weights: dict[str, float] = field(default_factory=dict)
@@ -68,7 +77,12 @@ class FederationSettings:
     count: int = 0
     unbiased: bool = False
     quorum: int = 1
+    patience: float = 120.0
     fused: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.patience < math.inf:
+            raise UsageError(f"federation.patience is {self.patience}; give a positive number of seconds.")
 
 
 @dataclass(frozen=True)
@@ -161,7 +175,7 @@ def from_dict(values: Mapping[str, Any]) -> Config:
         if key in SECTIONS:
             if not isinstance(value, Mapping):
                 raise UsageError(f"'{key}' must be a section, as in [{key}]; {value!r} was given.")
-            parts[key] = _section(key, value)
+            parts[key] = fill(SECTIONS[key], key, value)
         else:
             parts[key] = _convert(key, value, int if key == "seed" else str)
     config = Config(**parts)
@@ -240,9 +254,8 @@ def _place(key: str) -> tuple[str | None, str]:
     raise unknown("key", key, {name for keys in names.values() for name in keys})
 
 
-def _section(section: str, values: Mapping[str, Any]) -> Any:
-    kind = SECTIONS[section]
-    assert is_dataclass(kind)
+def fill(kind: type[T], section: str, values: Mapping[str, Any]) -> T:
+    """A section's record with these values: keys must be its fields, values of their types."""
     hints = get_type_hints(kind)
     for key in values:
         if key not in hints:

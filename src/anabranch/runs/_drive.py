@@ -13,31 +13,48 @@ from pathlib import Path
 
 import torch
 
-from anabranch.errors import CheckpointError, RunFolderError
+from anabranch.errors import CheckpointError, Paused, RunFolderError
 from anabranch.federation import Federation, Ledger, Silo
 from anabranch.methods.ffm import FlowServer, Progress
-from anabranch.runs._build import build_federation, build_silos, source_points
+from anabranch.runs._build import Assembly, build_federation, build_silos, source_points
 from anabranch.runs._config import Config
 from anabranch.runs._evaluate import Row, evaluate
 from anabranch.runs._folder import Checkpoint, RunFolder
 
 Listener = Callable[[Progress, Federation], None]
+Assemble = Callable[[Config, RunFolder], Assembly]
+
+
+def simulate(config: Config, folder: RunFolder) -> Assembly:
+    """All silos in this process, as the config describes them."""
+    ledger = Ledger()
+    silos, encoder = build_silos(config, folder.path, ledger)
+    federation = build_federation(config, silos)
+    federation.ledger = ledger
+    return Assembly(federation, silos, encoder)
 
 
 @dataclass
 class Notes:
-    """Where a run tells people what it does: each round, and now and then a sentence."""
+    """Where a run tells people what it does: each round, and now and then a sentence.
+
+    `pause` is asked after every checkpoint; when it says so, the run stops there, to be continued.
+    """
 
     progress: Listener = lambda progress, federation: None
     say: Callable[[str], None] = lambda sentence: None
+    pause: Callable[[Progress, Federation], bool] = lambda progress, federation: False
 
 
-def train(config: Config, path: Path, notes: Notes | None = None) -> list[Row]:
-    """Runs a config in a folder to the end, from wherever an earlier call left it; returns the result rows."""
+def train(config: Config, path: Path, notes: Notes | None = None, assemble: Assemble = simulate) -> list[Row]:
+    """Runs a config in a folder to the end, from wherever an earlier call left it; returns the result rows.
+
+    `assemble` brings the silos together: in this process by default.
+    """
     folder = RunFolder(path)
     with folder.locked():
         folder.begin(config)
-        return _run(config, folder, notes or Notes())
+        return _run(config, folder, notes or Notes(), assemble)
 
 
 def resume(path: Path, notes: Notes | None = None) -> list[Row]:
@@ -46,16 +63,16 @@ def resume(path: Path, notes: Notes | None = None) -> list[Row]:
     if not (path / "config.json").exists():
         raise RunFolderError(f"{path} is no run folder: it has no config.json. Start a run with 'anabranch train'.")
     with folder.locked():
-        return _run(folder.config(), folder, notes or Notes())
+        return _run(folder.config(), folder, notes or Notes(), simulate)
 
 
-def _run(config: Config, folder: RunFolder, notes: Notes) -> list[Row]:
+def _run(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble) -> list[Row]:
     if folder.finished:
         rows: list[Row] = folder.read_json("results.json")["rows"]
         return rows
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
-    server, silos, done = _restore(config, folder, notes)
+    server, silos, done = _restore(config, folder, notes, assemble)
     seconds = _train(config, folder, server, done, notes)
     notes.say("Evaluating.")
     evaluation = evaluate(config, server, silos)
@@ -65,16 +82,14 @@ def _run(config: Config, folder: RunFolder, notes: Notes) -> list[Row]:
     return evaluation.rows
 
 
-def _restore(config: Config, folder: RunFolder, notes: Notes) -> tuple[FlowServer, list[Silo], int]:
-    ledger = Ledger()
-    silos, encoder = build_silos(config, folder.path, ledger)
-    if encoder is not None and not (folder.path / "encoder.json").exists():
-        folder.write_json("encoder.json", json.loads(encoder.to_json()))
-    federation = build_federation(config, silos)
-    federation.ledger = ledger
-    if config.federation.fused and (config.privacy.gradient_clip or config.privacy.gradient_noise):
+def _restore(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble) -> tuple[FlowServer, list[Silo], int]:
+    assembly = assemble(config, folder)
+    federation = assembly.federation
+    if assembly.encoder is not None and not (folder.path / "encoder.json").exists():
+        folder.write_json("encoder.json", json.loads(assembly.encoder.to_json()))
+    if assembly.silos and config.federation.fused and (config.privacy.gradient_clip or config.privacy.gradient_noise):
         notes.say("Gradients are clipped or noised inside every silo, so that silos cannot share one pass.")
-    run = f"{config.recipe}/{config.problem}/{config.method}/{config.seed}"
+    run = f"{config.recipe}/{config.problem}/{config.method}/{config.seed}/{folder.identity}"
     federation.open(run, config.seed)
     checkpoint, warnings = folder.load_checkpoint()
     for warning in warnings:
@@ -89,10 +104,10 @@ def _restore(config: Config, folder: RunFolder, notes: Notes) -> tuple[FlowServe
         federation.rewind(checkpoint.round)
     server = FlowServer(config.settings, federation, source_points(config))
     if checkpoint is None:
-        return server, silos, 0
+        return server, assembly.silos, 0
     server.load(checkpoint.state)
     federation.ledger.load(checkpoint.facts["ledger"])
-    return server, silos, checkpoint.round
+    return server, assembly.silos, checkpoint.round
 
 
 def _train(config: Config, folder: RunFolder, server: FlowServer, done: int, notes: Notes) -> float:
@@ -112,6 +127,8 @@ def _train(config: Config, folder: RunFolder, server: FlowServer, done: int, not
             notes.progress(progress, server.federation)
             if progress.round % every == 0 or last or interrupted.is_set():
                 _save(folder, server, progress.round)
+                if not last and notes.pause(progress, server.federation):
+                    raise Paused(f"The run paused after round {progress.round}, to be continued.")
             if interrupted.is_set():
                 notes.say(f"Stopped after round {progress.round}; continue with: anabranch resume {folder.path}")
                 raise KeyboardInterrupt
@@ -145,6 +162,7 @@ def _save(folder: RunFolder, server: FlowServer, number: int) -> None:
 def _record(progress: Progress, federation: Federation, seconds: float) -> dict[str, object]:
     return {
         "round": progress.round,
+        "rounds": progress.rounds,
         "phase": progress.phase,
         **{name: float(value) for name, value in progress.metrics.items()},
         "bytes_down": federation.ledger.bytes("down"),

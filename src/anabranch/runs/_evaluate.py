@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from anabranch import seeds
-from anabranch.data import Shape, shape
+from anabranch.data import Cloud, Shape, shape
 from anabranch.federation import Federation, Silo
 from anabranch.flow import Velocity, integrate
 from anabranch.methods.ffm import FlowServer, Histograms, dual_of, half_of, place
@@ -42,11 +42,14 @@ class Evaluation:
 
 
 def evaluate(config: Config, server: FlowServer, silos: list[Silo]) -> Evaluation:
-    """Judges a trained flow: against the true target where that has a formula, else against held-out points."""
+    """Judges a trained flow: against the true target where that has a formula, else against held-out points.
+
+    `silos` are those of this process; without them the coupling is not judged.
+    """
     rows = _Rows(config)
     velocity = server.velocity()
     if config.data.from_file:
-        arrays = _judge_by_held_out(config, rows, velocity, server.federation, silos)
+        arrays = _judge_by_held_out(config, rows, velocity, server.federation)
     else:
         arrays = _judge_by_shape(config, rows, velocity, silos)
     for entry in server.federation.ledger.entries():
@@ -89,7 +92,7 @@ def _judge_by_shape(
     rows.add("straightness", straightness(velocity, x0))
     rows.add("energy", path_energy(velocity, x0, 2 * optimum))
     arrays["trajectories"] = _trajectories(velocity, x0[:256])
-    if source is not None:
+    if source is not None and silos:
         _judge_coupling(config, rows, silos, source, optimum)
     return arrays
 
@@ -149,29 +152,34 @@ def _judge_duals(config: Config, rows: _Rows, silos: list[Silo], source: Shape) 
 
 
 def _judge_by_held_out(
-    config: Config, rows: _Rows, velocity: Velocity, federation: Federation, silos: list[Silo]
+    config: Config, rows: _Rows, velocity: Velocity, federation: Federation
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Sliced W2 to the silos' held-out points, from their histograms: no held-out point leaves its silo."""
     options = config.evaluation
-    half = half_of(silos[0])
-    x0 = half.source.points(options.points, seeds.generator(REFERENCE_SEED, "source"))
+    given = source_points(config)
+    source = shape(config.flow.source, federation.dimension) if given is None else Cloud(given)
+    x0 = source.points(options.points, seeds.generator(REFERENCE_SEED, "source"))
     directions = projection_directions(x0.shape[1], 64, seeds.generator(REFERENCE_SEED, "directions"))
     arrays = {"source": x0.numpy()}
     for nfe in options.nfe:
         generated = integrate(velocity, x0, nfe).x1
         arrays[f"generated_{nfe}"] = generated.numpy()
-        if all(silo.held_out is not None for silo in silos):
-            rows.add("sliced_w2", _sliced(generated, directions, federation), nfe, solver="euler")
+        distance = _sliced(generated, directions, federation)
+        if distance is not None:
+            rows.add("sliced_w2", distance, nfe, solver="euler")
     rows.add("straightness", straightness(velocity, x0))
     arrays["trajectories"] = _trajectories(velocity, x0[:256])
     return arrays
 
 
-def _sliced(generated: Tensor, directions: Tensor, federation: Federation) -> float:
+def _sliced(generated: Tensor, directions: Tensor, federation: Federation) -> float | None:
+    """None where a silo gives no histograms, because it holds nothing out or does not answer them."""
     edges = projection_edges(generated, directions, min(64, len(generated)))
-    replies = federation.everyone(Histograms(directions, edges))
+    replies = federation.ask(Histograms(directions, edges))
+    if replies.failures:
+        return None
     mixed = sum(
-        federation.weight[name] * reply.counts.double() / reply.counts.sum(1, keepdim=True)
-        for name, reply in replies.items()
+        federation.weight[name] * reply.counts.double() / reply.counts.sum(1, keepdim=True)  # type: ignore[attr-defined]
+        for name, reply in replies.answers.items()
     )
     return sliced_wasserstein2_from_counts(generated, directions, edges, torch.as_tensor(mixed))

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import platform
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +44,14 @@ class RunFolder:
     def finished(self) -> bool:
         """Whether training and evaluation are done."""
         return (self.path / "results.json").exists()
+
+    @property
+    def identity(self) -> str:
+        """A random name of this run, by which silos tell it from others of the same settings."""
+        path = self.path / "identity"
+        if not path.exists():
+            write_atomically(path, secrets.token_hex(8).encode())
+        return path.read_text()
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -56,10 +56,15 @@ def agree(federation: Federation, missing: str = "refuse", categorical: tuple[st
         if name not in columns:
             raise unknown("column", name, columns)
     encoder = merge(summaries)
+    hand_out(federation, encoder, missing)
+    return encoder
+
+
+def hand_out(federation: Federation, encoder: Encoder, missing: str = "refuse") -> None:
+    """The server half: every silo encodes its own rows with a given encoder."""
     encoded = federation.ask(Encode(encoder.to_json(), missing))
     if encoded.failures:
         raise DataError(" ".join(encoded.failures.values()))
-    return encoder
 
 
 @answers(Summarise)

@@ -1,0 +1,61 @@
+"""The engines by name."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+
+from anabranch.errors import UsageError, unknown
+from anabranch.runs import Config, Notes, Row, RunFolder, resume, train
+
+ENGINES = {
+    "local": "all silos in this process",
+    "nvflare-sim": "NVFLARE's simulator: a process for each site on this machine",
+    "nvflare-poc": "NVFLARE on this machine with a server, sites and certificates of its own, ended with the run",
+    "nvflare": "NVFLARE between institutions: the federation whose kits lie in the folder named by --federation",
+}
+RECORD = "engine.json"
+
+
+def train_on(engine: str, config: Config, path: Path, notes: Notes, federation: Path | None = None) -> list[Row]:
+    """Trains on the named engine. The run folder is the same on every one."""
+    if engine not in ENGINES:
+        raise unknown("engine", engine, ENGINES)
+    if (engine == "nvflare") != (federation is not None):
+        raise UsageError("The engine 'nvflare', and no other, needs --federation FOLDER: where its kits lie.")
+    if engine == "nvflare" and any(asdict(config.privacy).values()):
+        raise UsageError("What guards a site's answers is the site's own setting; leave [privacy] out of the run.")
+    if engine == "local":
+        return train(config, path, notes)
+    if find_spec("nvflare") is None:
+        raise UsageError('This engine needs nvflare, which is not installed; pip install "anabranch[nvflare]".')
+    folder = RunFolder(path)
+    with folder.locked():
+        folder.begin(config)
+    folder.write_json(RECORD, {"engine": engine, "federation": None if federation is None else str(federation)})
+    return _train_elsewhere(engine, config, path, notes, federation)
+
+
+def resume_on_its_engine(path: Path, notes: Notes) -> list[Row]:
+    """Continues a run on the engine that it was begun on."""
+    if not (path / RECORD).exists():
+        return resume(path, notes)
+    record, config = RunFolder(path).read_json(RECORD), RunFolder(path).config()
+    federation = record["federation"]
+    return train_on(record["engine"], config, path, notes, None if federation is None else Path(federation))
+
+
+def _train_elsewhere(engine: str, config: Config, path: Path, notes: Notes, federation: Path | None) -> list[Row]:
+    from anabranch.engines._trial import write_sites
+    from anabranch.engines.nvflare._drive import train_in_simulator, train_on_kits
+    from anabranch.engines.nvflare._kits import read_kits
+    from anabranch.engines.nvflare._trial import on_own_kits
+
+    if federation is not None:
+        return train_on_kits(config, path, notes, read_kits(federation))
+    write_sites(config, path / "sites")
+    if engine == "nvflare-sim":
+        return train_in_simulator(config, path, notes, path / "sites")
+    with on_own_kits(path / "federation", path / "sites", path.parent) as kits:
+        return train_on_kits(config, path, notes, kits)

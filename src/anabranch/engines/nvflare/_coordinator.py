@@ -1,0 +1,117 @@
+"""The server half in an NVFLARE job: the same server half, asking through the sites' published method."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from nvflare.collab import collab
+
+from anabranch.errors import AnabranchError, Paused, QuorumError, UsageError
+
+RUNS = "ANABRANCH_RUNS"
+STATUS = "status.json"
+HANDED = "anabranch"  # the folder, beside a job's own files, in which the run is handed over
+LOST = 2  # rounds in a row without an answer, after which a site is not asked again in this job
+FETCHED = (
+    *("config.json", "environment.json", "identity", "metrics.jsonl", "answers.jsonl", "encoder.json"),
+    *("samples.npz", "results.json", STATUS),
+)
+
+
+class Coordinator:
+    """Drives one run in its folder on the server, from wherever an earlier job left it.
+
+    `config` is the run's config as JSON in base64, `folder` its folder under ANABRANCH_RUNS, `invited` the sites that
+    belong to the run. While one of them is missing, the job ends at the next checkpoint, so that the next job can take
+    it in again.
+    """
+
+    def __init__(self, config: str, folder: str, invited: list[str]) -> None:
+        self.config = config
+        self.folder = folder
+        self.invited = invited
+
+    @collab.main  # type: ignore[untyped-decorator]
+    def run(self) -> None:
+        """One job's part of the run; how it ended stands in status.json."""
+        folder = run_folder(self.folder)
+        try:
+            state = self._train(folder, {proxy.name: proxy for proxy in collab.clients})
+        except AnabranchError as error:
+            again = isinstance(error, Paused | QuorumError)
+            state = {"state": "again" if again else "failed", "error": type(error).__name__, "sentence": str(error)}
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / STATUS).write_text(json.dumps(state))
+        _hand_over(folder, Path(collab.workspace.get_run_dir(collab.fl_ctx.get_job_id())) / HANDED)
+
+    def _train(self, folder: Path, proxies: Mapping[str, Any]) -> dict[str, Any]:
+        from anabranch.engines._remote import assemble_remote
+        from anabranch.runs import Notes, from_dict, train
+
+        missing = sorted(set(self.invited) - set(proxies))
+        with ThreadPoolExecutor(len(proxies), thread_name_prefix="ask") as pool:
+            config = from_dict(json.loads(base64.b64decode(self.config)))
+            carry = _carrier(proxies, pool)
+            watch = _Attendance(missing)
+            notes = Notes(progress=watch.note, pause=watch.incomplete)
+            train(config, folder, notes, assemble_remote(sorted(proxies), carry))
+        return {"state": "finished"}
+
+
+class _Attendance:
+    """Who has stopped answering. A site that is lost is asked no more, and the job ends at the next checkpoint."""
+
+    def __init__(self, missing: list[str]) -> None:
+        self.missing = missing
+        self.missed: Counter[str] = Counter()
+
+    def note(self, progress: Any, federation: Any) -> None:
+        for name in federation.names:
+            self.missed[name] = self.missed[name] + 1 if name in progress.failures else 0
+        lost = {name: progress.failures[name] for name, count in self.missed.items() if count == LOST}
+        if lost and progress.phase == "flow":
+            federation.leave_out(lost)
+
+    def incomplete(self, progress: Any, federation: Any) -> bool:
+        return bool(self.missing or federation.absent)
+
+
+def _carrier(proxies: Mapping[str, Any], pool: ThreadPoolExecutor) -> Any:
+    def ask(name: str, question: bytes, patience: float) -> bytes | BaseException:
+        try:
+            reply: bytes = proxies[name](timeout=patience).answer(question=question)
+        except Exception as error:
+            cause = getattr(error, "cause", None) or error
+            return TimeoutError() if isinstance(cause, TimeoutError) else RuntimeError(type(error).__name__)
+        return reply
+
+    def carry(questions: Mapping[str, bytes], patience: float) -> dict[str, bytes | BaseException]:
+        waiting = {name: pool.submit(ask, name, question, patience) for name, question in questions.items()}
+        return {name: future.result() for name, future in waiting.items()}
+
+    return carry
+
+
+def run_folder(name: str) -> Path:
+    """Where the server keeps this run."""
+    if RUNS not in os.environ:
+        raise UsageError(f"The server does not know where to keep runs: start it with {RUNS} naming a folder.")
+    return Path(os.environ[RUNS]) / name
+
+
+def _hand_over(folder: Path, place: Path) -> None:
+    """Puts what the run's owner may have beside the job's own files, from where NVFLARE fetches it."""
+    place.mkdir(parents=True, exist_ok=True)
+    for name in FETCHED:
+        if (folder / name).exists():
+            shutil.copy2(folder / name, place / name)
+    if (folder / "checkpoints").exists():
+        shutil.copytree(folder / "checkpoints", place / "checkpoints", dirs_exist_ok=True)

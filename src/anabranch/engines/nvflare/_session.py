@@ -1,0 +1,82 @@
+"""The console: who is connected, and one job from submission to its end, whatever becomes of the server."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
+
+from anabranch.engines.nvflare._kits import Kits
+from anabranch.errors import AnabranchError
+
+POLL = 1.0  # seconds between looks at a job
+AWAY = 300.0  # seconds that the server may be away, for a restart, before the run is given up
+
+
+class Console:
+    """A session of the kits' administrator that is opened again when the server has been away."""
+
+    def __init__(self, kits: Kits, say: Callable[[str], None] = lambda sentence: None) -> None:
+        self.kits = kits
+        self.say = say
+        self._session: Any = None
+
+    def __enter__(self) -> Console:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close()
+
+    def present(self) -> list[str]:
+        """The sites that are connected now."""
+        info = self._ask(lambda session: session.get_system_info())
+        return sorted(client.name for client in info.client_info)
+
+    def run(self, job: Path, watch: Callable[[], None]) -> dict[str, Any]:
+        """Submits the job folder and waits for its end, calling `watch` meanwhile; NVFLARE's record of the job."""
+        number: str = self._ask(lambda session: session.submit_job(str(job)))
+        while True:
+            record: dict[str, Any] = self._ask(lambda session: session.get_job_meta(number))
+            watch()
+            if str(record.get("status", "")).startswith("FINISHED"):
+                return record
+            time.sleep(POLL)
+
+    def fetch(self, number: str, place: Path) -> Path:
+        """Downloads what the job left on the server; gives the folder."""
+        return Path(self._ask(lambda session: session.download_job_result(number, str(place))))
+
+    def _ask(self, command: Callable[[Any], Any]) -> Any:
+        """Runs a command, and again while the server is away."""
+        deadline, told = time.monotonic() + AWAY, False
+        while True:
+            try:
+                if self._session is None:
+                    self._session = self._open()
+                return command(self._session)
+            except Exception as error:
+                self._close()
+                if time.monotonic() > deadline:
+                    raise AnabranchError(
+                        f"The server could not be reached for {AWAY:.0f} s ({type(error).__name__}: {error});"
+                        " start it again, then continue with 'anabranch resume'."
+                    ) from error
+                if not told:
+                    self.say("The server does not answer; waiting for it to come back.")
+                    told = True
+                time.sleep(2 * POLL)
+
+    def _open(self) -> Any:
+        from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+        with redirect_stdout(io.StringIO()):  # it speaks to people at a console
+            return new_secure_session(self.kits.user, str(self.kits.admin), timeout=10.0, auto_login_max_tries=3)
+
+    def _close(self) -> None:
+        if self._session is not None:
+            with suppress(Exception):  # a session that is gone cannot be closed, and need not be
+                self._session.close()
+            self._session = None

@@ -1,0 +1,119 @@
+"""What a method asks, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from anabranch.methods.ffm import FlowMatching, preset
+from anabranch.runs import Config
+
+STANDING = ("join", "keep", "rewind")
+_POTENTIALS = ("potential", "entropic", "balanced")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A kind of question in a phase of a run: how often one site is asked, and the answers that its limit counts."""
+
+    phase: str
+    kind: str
+    messages: int
+    answers: int
+
+
+def questions(config: Config, tables: bool = False) -> list[Asked]:
+    """Everything that one site is asked in an uninterrupted run, when it is asked in every round.
+
+    >>> from anabranch.runs import from_dict
+    >>> for asked in questions(from_dict({"flow": {"rounds": 50}})):
+    ...     print(asked.phase, asked.kind, asked.messages)
+    open join 1
+    open ffm.prepare 1
+    flow ffm.gradient 50
+    checkpoints keep 25
+    evaluation ffm.histograms 10
+    """
+    found = [_once("open", kind) for kind in (("tables.summarise", "tables.encode") if tables else ())]
+    found += [_once("open", "join"), _once("open", "ffm.prepare")]
+    found += _training(config.settings)
+    rounds = count_rounds(config.settings)
+    every = config.run.checkpoint_every or max(1, rounds // 20)
+    saves = -(-rounds // every)
+    found.append(Asked("checkpoints", "keep", saves, saves))
+    judged = len(config.evaluation.nfe)
+    return [*found, Asked("evaluation", "ffm.histograms", judged, judged)] if judged else found
+
+
+def _training(settings: FlowMatching) -> Iterator[Asked]:
+    flow, potential, semi = settings.flow, settings.potential, settings.semidiscrete
+    shared = settings.coupling.name in _POTENTIALS
+    if shared and potential.before:
+        yield Asked("potential", "ffm.potential", potential.before, potential.before)
+        if not potential.every:
+            yield _once("potential", "ffm.share")
+    if settings.coupling.name == "semidiscrete":
+        blocks = -(-semi.noises // semi.block)
+        yield Asked("duals", "ffm.lookup", semi.rounds, semi.rounds * semi.count)
+        yield Asked("duals", "ffm.award", semi.rounds, semi.rounds)
+        yield Asked("assign", "ffm.lookup", blocks, semi.noises)
+        yield Asked("assign", "ffm.award", blocks, blocks)
+        yield _once("assign", "ffm.settle")
+    yield Asked("flow", "ffm.local" if flow.local_steps else "ffm.gradient", flow.rounds, flow.rounds)
+    if shared and potential.every and flow.rounds >= potential.every:
+        beside = flow.rounds // potential.every
+        yield Asked("flow", "ffm.potential", beside, beside)
+
+
+def count_rounds(settings: FlowMatching) -> int:
+    """All rounds of a run, of all phases."""
+    flow, potential, semi = settings.flow, settings.potential, settings.semidiscrete
+    before = potential.before if settings.coupling.name in _POTENTIALS else 0
+    duals = semi.rounds - (-semi.noises // semi.block) if settings.coupling.name == "semidiscrete" else 0
+    return before + duals + flow.rounds
+
+
+def kinds_of(method: str | FlowMatching, tables: bool = False) -> tuple[str, ...]:
+    """The kinds of question that a site must answer to take part in a method, by its preset's name or its settings.
+
+    That is for bare gradients and for local steps, with checkpoints and with evaluation on held-out points; `tables`
+    adds what makes the rows of CSV files points.
+
+    >>> kinds_of("vanilla")
+    ('join', 'keep', 'rewind', 'ffm.prepare', 'ffm.gradient', 'ffm.local', 'ffm.histograms')
+    """
+    settings = preset(method) if isinstance(method, str) else method
+    asked = [a.kind for steps in (0, 1) for a in questions(_with_local_steps(settings, steps), tables)]
+    return tuple(dict.fromkeys([*STANDING, *sorted(asked, key=_ORDER.index)]))
+
+
+def preset_questions(method: str) -> list[Asked]:
+    """What one run of a preset asks."""
+    return questions(_with_local_steps(preset(method), 0))
+
+
+def _with_local_steps(settings: FlowMatching, steps: int) -> Config:
+    flow = replace(settings.flow, local_steps=steps)
+    return Config(
+        flow=flow, coupling=settings.coupling, potential=settings.potential, semidiscrete=settings.semidiscrete
+    )
+
+
+def _once(phase: str, kind: str) -> Asked:
+    return Asked(phase, kind, 1, 1)
+
+
+_ORDER = [
+    *STANDING,
+    "tables.summarise",
+    "tables.encode",
+    "ffm.prepare",
+    "ffm.potential",
+    "ffm.share",
+    "ffm.lookup",
+    "ffm.award",
+    "ffm.settle",
+    "ffm.gradient",
+    "ffm.local",
+    "ffm.histograms",
+]

@@ -1,0 +1,51 @@
+"""From a site's folder to a site that answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from anabranch.data import Points, Table, check_points, load_points
+from anabranch.errors import DataError, unknown
+from anabranch.federation import AuditLog, Silo, Site
+from anabranch.methods import ffm, tables
+from anabranch.sites._folder import AUDIT_FILE, STATE_FOLDER, read_secret
+from anabranch.sites._settings import SiteData, SiteSettings, read_site
+
+SILO_HALVES = (ffm, tables)  # importing them registers what a silo can answer
+
+
+def open_site(folder: Path) -> Site:
+    """The site of a folder, with its data loaded, under its own policy, privacy and audit log."""
+    folder = folder.resolve()  # a withdrawal must be found wherever the process goes
+    settings = read_site(folder)
+    silo = load_silo(folder, settings)
+    silo.secret, silo.folder = read_secret(folder), folder / STATE_FOLDER
+    log = AuditLog(folder / AUDIT_FILE)
+    return Site(silo, settings.policy.enforced(folder), log, settings.privacy.guards())
+
+
+def load_silo(folder: Path, settings: SiteSettings) -> Silo:
+    """The silo with its data, and nothing else of the folder; a table waits to be encoded."""
+    data = settings.data
+    if data.is_table:
+        silo = Silo.of_table(settings.name, load_table(folder, data))
+        silo.hold_out(data.held_out, data.seed)
+        return silo
+    silo = Silo(settings.name, None)
+    silo.hold_out(data.held_out, data.seed)
+    path = folder / data.file
+    loaded = load_points(path)
+    silo.hold(Points(check_points(loaded.x, f"'{path.name}'"), loaded.label))
+    return silo
+
+
+def load_table(folder: Path, data: SiteData) -> Table:
+    """The table with the columns asked for, in that order."""
+    path = folder / data.file
+    table = Table.read(path)
+    for name in data.columns:
+        if name not in table.columns:
+            raise unknown(f"column of '{path.name}'", name, table.columns)
+    if len(table) < 2:
+        raise DataError(f"'{path.name}' has {len(table)} rows below its header; a site needs two or more.")
+    return Table({name: table.columns[name] for name in data.columns}) if data.columns else table

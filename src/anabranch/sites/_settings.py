@@ -1,0 +1,184 @@
+"""What site.toml says, checked key by key."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anabranch.errors import UsageError, unknown
+from anabranch.federation import WITHDRAWN, Policy, Postprocessor
+from anabranch.runs import fill, guards
+from anabranch.sites._folder import SITE_FILE
+from anabranch.sites._kinds import kinds_of, preset_questions
+
+FORMS = (".csv", ".npy", ".npz")
+RESERVED = "privacy_budget"
+
+
+@dataclass(frozen=True)
+class SiteData:
+    """What the site holds: a `file`, beside site.toml or by its path; of a table the `columns` named, or all.
+
+    The share `held_out` is kept from training, for metrics; which points that are follows from `seed`.
+    """
+
+    file: str = ""
+    columns: tuple[str, ...] = ()
+    held_out: float = 0.2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.file.endswith(FORMS):
+            raise UsageError(f"data.file is '{self.file}'; name a file that ends in {', '.join(FORMS)}.")
+        if self.columns and not self.is_table:
+            raise UsageError(f"data.columns names columns, but '{self.file}' is an array; only .csv files have them.")
+        if not 0 <= self.held_out < 1:
+            raise UsageError(f"data.held_out is {self.held_out}; a share lies in [0, 1).")
+
+    @property
+    def is_table(self) -> bool:
+        """Whether rows become points only after the sites have agreed how."""
+        return self.file.endswith(".csv")
+
+
+@dataclass(frozen=True)
+class SitePolicy:
+    """What is answered: `kinds` of question, up to round `rounds`, never on fewer than `smallest_group` points.
+
+    `limits` bounds the answers to a kind in a run.
+    """
+
+    kinds: tuple[str, ...] = ()
+    rounds: int = 10000
+    smallest_group: int = 20
+    limits: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.enforced()
+
+    def enforced(self, folder: Path | None = None) -> Policy:
+        """The policy as the site's process enforces it, with the folder in which a withdrawal is looked for."""
+        withdrawn = None if folder is None else folder / WITHDRAWN
+        return Policy(self.kinds, self.rounds, dict(self.limits), self.smallest_group, withdrawn)
+
+
+@dataclass(frozen=True)
+class SitePrivacy:
+    """What is done to answers before they leave (0: nothing)."""
+
+    lookup_noise: float = 0.0
+    gradient_clip: float = 0.0
+    gradient_noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not 0 <= value < math.inf:
+                raise UsageError(f"privacy.{name} is {value}; give zero or more.")
+
+    def guards(self) -> list[Postprocessor]:
+        """The same as steps that a reply passes through."""
+        return guards(**asdict(self))
+
+
+@dataclass(frozen=True)
+class SiteSettings:
+    """One site, whole: its name in the federation, its data, its policy, its privacy."""
+
+    name: str
+    data: SiteData
+    policy: SitePolicy = field(default_factory=SitePolicy)
+    privacy: SitePrivacy = field(default_factory=SitePrivacy)
+
+    def __post_init__(self) -> None:
+        if not self.name or "/" in self.name or self.name.startswith("."):
+            raise UsageError(f"'{self.name}' cannot be a site's name; use letters, digits, '-' and '_'.")
+
+
+SITE_SECTIONS: dict[str, type] = {"data": SiteData, "policy": SitePolicy, "privacy": SitePrivacy}
+
+
+def read_site(folder: Path) -> SiteSettings:
+    """The settings in the folder's site.toml."""
+    path = folder / SITE_FILE
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read ({error.strerror}); 'anabranch site init' makes a site's folder."
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}.") from error
+    return _settings(values)
+
+
+def _settings(values: Mapping[str, Any]) -> SiteSettings:
+    _refuse_reserved(values)
+    known = ["name", *SITE_SECTIONS]
+    parts: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in known:
+            raise unknown("key", key, known)
+        if key == "name":
+            if not isinstance(value, str):
+                raise UsageError(f"name is {value!r}; a value of type str is needed.")
+            parts[key] = value
+        elif not isinstance(value, Mapping):
+            raise UsageError(f"'{key}' must be a section, as in [{key}]; {value!r} was given.")
+        else:
+            parts[key] = fill(SITE_SECTIONS[key], key, value)
+    for key in ("name", "data"):
+        if key not in parts:
+            raise UsageError(f"site.toml does not say '{key}'; it needs a name and a [data] section with a file.")
+    return SiteSettings(**parts)
+
+
+def _refuse_reserved(values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        if key == RESERVED:
+            raise UsageError(
+                f"{RESERVED} was set, but nothing adds up yet what a run spends; a budget would promise what nobody"
+                " keeps. Remove it, and limit answers under [policy.limits]."
+            )
+        if isinstance(value, Mapping):
+            _refuse_reserved(value)
+
+
+def new_settings(
+    folder: Path,
+    data: Path,
+    name: str = "",
+    method: str = "sd-protected",
+    columns: tuple[str, ...] = (),
+    held_out: float = 0.2,
+) -> SiteSettings:
+    """Settings to begin with: the kinds that a method needs, with limits that leave room for one run of it.
+
+    Data inside the folder is named from there, other data by its whole path.
+    """
+    place = data.resolve()
+    inside = place.is_relative_to(folder.resolve())
+    file = str(place.relative_to(folder.resolve()) if inside else place)
+    kinds = kinds_of(method, tables=file.endswith(".csv"))
+    answers = {asked.kind: 0 for asked in preset_questions(method)}
+    for asked in preset_questions(method):
+        answers[asked.kind] += asked.answers
+    limits = {"ffm.lookup": round_up(answers["ffm.lookup"])} if "ffm.lookup" in answers else {}
+    return SiteSettings(
+        name or folder.resolve().name,
+        SiteData(file, columns, held_out),
+        SitePolicy(kinds, limits={**limits, "ffm.histograms": 100}),
+    )
+
+
+def round_up(count: int) -> int:
+    """The next number with one digit that is not zero.
+
+    >>> round_up(5_144_576)
+    6000000
+    """
+    unit: int = 10 ** (len(str(count)) - 1)
+    return -(-count // unit) * unit
