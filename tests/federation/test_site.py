@@ -15,6 +15,7 @@ from anabranch.federation import (
     Envelope,
     Federation,
     Join,
+    Joined,
     Keep,
     Message,
     Noise,
@@ -183,6 +184,17 @@ class TestPolicy:
             assert isinstance(decode(one.answer(question(sequence=sequence))), Sum)
         assert "at most 2 answers" in self.refusal(one, question(sequence=3))
 
+    def test_a_restart_does_not_refill_a_limit(self, tmp_path):
+        for sequence in (1, 2):
+            log = AuditLog(tmp_path / "log")
+            one = site(limits={"test.site.add": 2}, log=log)
+            assert isinstance(decode(one.answer(question(Join(1), sequence=9))), Joined)
+            assert isinstance(decode(one.answer(question(sequence=sequence))), Sum)
+            log.close()
+        one = site(limits={"test.site.add": 2}, log=AuditLog(tmp_path / "log"))
+        assert "at most 2 answers" in self.refusal(one, question(sequence=3))
+        assert isinstance(decode(one.answer(question(run="another"))), Sum)
+
     def test_too_few_points_are_not_answered_for(self):
         assert "would rest on 5" in self.refusal(site(smallest_group=6), question(Join(1)))
 
@@ -259,15 +271,26 @@ class TestAuditLog:
 
     def test_the_log_goes_on_after_a_restart(self, tmp_path):
         for number in range(3):
-            AuditLog(tmp_path / "log").add(number=number)
+            log = AuditLog(tmp_path / "log")
+            log.add(number=number)
+            log.close()
         assert [entry["number"] for entry in read_log(tmp_path / "log")] == [0, 1, 2]
 
     def test_half_a_line_left_by_a_crash_is_dropped(self, tmp_path):
-        AuditLog(tmp_path / "log").add(number=0)
+        log = AuditLog(tmp_path / "log")
+        log.add(number=0)
+        log.close()
         with (tmp_path / "log").open("a") as file:
             file.write('{"number": 1, "af')
         AuditLog(tmp_path / "log").add(number=2)
         assert [entry["number"] for entry in read_log(tmp_path / "log")] == [0, 2]
+
+    def test_two_writers_are_one_too_many(self, tmp_path):
+        log = AuditLog(tmp_path / "log")
+        with pytest.raises(DataError, match="Another process answers"):
+            AuditLog(tmp_path / "log")
+        threading.Timer(0.2, log.close).start()
+        AuditLog(tmp_path / "log", patience=5.0).add(number=0)
 
     @pytest.mark.parametrize("change", ["edit", "remove", "swap"])
     def test_a_change_shows(self, tmp_path, change):

@@ -10,7 +10,7 @@ from anabranch.data import Encoder
 from anabranch.errors import QuorumError
 from anabranch.federation import Carry, Federation, Participation, RemoteEngine
 from anabranch.methods.tables import agree, hand_out
-from anabranch.runs import Assembly, Config, RunFolder
+from anabranch.runs import Assembly, Config, RunFolder, run_name
 
 
 def assemble_remote(names: Sequence[str], carry: Carry) -> Callable[[Config, RunFolder], Assembly]:
@@ -27,6 +27,7 @@ def assemble_remote(names: Sequence[str], carry: Carry) -> Callable[[Config, Run
             settings.quorum,
             insist=False,
         )
+        federation.run = run_name(config, folder)  # tables are agreed on before the run is opened
         return Assembly(federation, [], _encoder(config, folder, federation))
 
     return assemble

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from anabranch.errors import DataError
 from anabranch.federation._message import Message, tensors_of
@@ -33,13 +34,15 @@ def shapes_of(message: Message) -> dict[str, str]:
 class AuditLog:
     """JSON lines that are only ever added to. Each carries the digest of the one before, so that a change shows.
 
-    A line is on disk before the answer leaves: what the log does not hold was not sent.
+    A line is on disk before the answer leaves: what the log does not hold was not sent. One process writes at a time;
+    another waits `patience` seconds for it to end.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience: float = 0.0) -> None:
         self.path = path
         self._lock = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._held = self._hold(patience)
         self._mend()
         *_, last = ["", *_lines(path)]
         self._chain = digest(last.encode()) if last else _START
@@ -50,11 +53,32 @@ class AuditLog:
             line = json.dumps(
                 {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **entry, "after": self._chain}
             )
-            with self.path.open("a") as file:
-                file.write(line + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+            self._held.write(line + "\n")
+            self._held.flush()
+            os.fsync(self._held.fileno())
             self._chain = digest(line.encode())
+
+    def close(self) -> None:
+        """Lets another process write."""
+        self._held.close()
+
+    def answered(self, run: str, kind: str) -> int:
+        """How many answers of a kind were given in a run, in whichever process."""
+        given = (e for e in read_log(self.path) if e.get("verdict") == "answered")
+        return sum(e.get("answers", 1) for e in given if (e["run"], e["kind"]) == (run, kind))
+
+    def _hold(self, patience: float) -> TextIO:
+        file = self.path.open("a")
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return file
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    file.close()
+                    raise DataError(f"Another process answers for {self.path.parent}; end it first.") from error
+                time.sleep(0.1)
 
     def _mend(self) -> None:
         """A crash in the middle of a line leaves half of it; the answer it belonged to never left."""

@@ -84,7 +84,7 @@ class Federation:
         self.seed = 0
         self.round = 0
         self.run = ""
-        self._session = 0
+        self._session = secrets.randbits(48)
         self._sequence = 0
 
     @property

@@ -189,8 +189,7 @@ class Silo:
         half = _ANSWERS.get(type(question))
         if half is None:
             raise RefusedError(f"Silo '{self.name}' knows no answer to '{question.kind}'.")
-        if envelope.run != self.run:
-            self._forget(envelope.run)
+        self.enter(envelope.run)
         self.round, self.sequence = envelope.round, envelope.sequence
         self._spend(question)
         reply = half(self, question)
@@ -208,9 +207,9 @@ class Silo:
         self.cache.clear()
         self.gathered.clear()
 
-    def _forget(self, run: str) -> None:
+    def enter(self, run: str) -> None:
         """Nothing of one run may reach into another: not its duals, its pairs, or what it has answered."""
-        if self.run:
+        if self.run and run != self.run:
             self.state.clear()
             self._clear()
         self.run = run

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from anabranch.errors import AnabranchError, MessageError, RefusedError
 from anabranch.federation._audit import AuditLog, digest, shapes_of
 from anabranch.federation._encoding import encode
 from anabranch.federation._message import Envelope, Message
 from anabranch.federation._policy import Policy
 from anabranch.federation._privacy import Postprocessor, guarded_answer
-from anabranch.federation._silo import Silo
+from anabranch.federation._silo import ANSWERED, Silo
 from anabranch.federation._wire import Refused, decode_question
 
 
@@ -61,6 +63,7 @@ class Site:
                 "round": envelope.round,
                 "sequence": envelope.sequence,
                 "kind": envelope.question.kind,
+                "answers": envelope.question.answers(),
             }
             try:
                 if self.policy is not None:
@@ -69,6 +72,7 @@ class Site:
                     if self._last.question != entry["question"]:
                         raise RefusedError(f"Site '{self.silo.name}' was asked two questions at one place of the run.")
                     return self._sent("repeated", self._last.sent, entry)
+                self._recall(envelope.run)
                 reply = guarded_answer(self.silo, envelope, self.postprocessors)
             except AnabranchError as error:
                 return self._refused(error, entry)
@@ -78,6 +82,14 @@ class Site:
                 sentence = f"Site '{self.silo.name}' failed on '{envelope.question.kind}' ({type(error).__name__})."
                 return self._refused(AnabranchError(sentence), entry)
             return self._answered(envelope, reply, entry)
+
+    def _recall(self, run: str) -> None:
+        """What this run was answered before a restart counts against its limits."""
+        if self.log is None or run == self.silo.run:
+            return
+        self.silo.enter(run)
+        for kind in self.silo.limits:
+            self.silo.state[f"{ANSWERED}{kind}"] = torch.tensor(self.log.answered(run, kind))
 
     def _answered(self, envelope: Envelope, reply: Message, entry: dict[str, Any]) -> bytes:
         sent = encode(reply)

@@ -2,7 +2,7 @@
 
 from anabranch.runs._build import Assembly, build_federation, build_silos, guards, points_of, source_points, tables_of
 from anabranch.runs._config import SECTIONS, Config, fill, from_dict, from_toml, merged, override
-from anabranch.runs._drive import Notes, resume, simulate, train
+from anabranch.runs._drive import Notes, resume, run_name, simulate, train
 from anabranch.runs._evaluate import Evaluation, Row, evaluate
 from anabranch.runs._folder import Checkpoint, RunFolder, environment
 from anabranch.runs._sample import draw_samples, save_samples
@@ -29,6 +29,7 @@ __all__ = [
     "override",
     "points_of",
     "resume",
+    "run_name",
     "save_samples",
     "simulate",
     "source_points",

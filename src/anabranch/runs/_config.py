@@ -68,8 +68,11 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class FederationSettings:
-    """How silos count (`weighting`: "size", "uniform" or a table of λ), who is asked each round, the quorum, and for
-    silos elsewhere the `patience`: how many seconds one has for an answer."""
+    """How silos count (`weighting`: "size", "uniform" or a table of λ), who is asked each round, and the quorum.
+
+    For silos elsewhere: `patience`, the seconds that one has for an answer, and `reentry`, the seconds after which a
+    run that goes on without a silo stops at a checkpoint to let it in again.
+    """
 
     weighting: str = "size"
     weights: dict[str, float] = field(default_factory=dict)
@@ -77,12 +80,14 @@ class FederationSettings:
     count: int = 0
     unbiased: bool = False
     quorum: int = 1
-    patience: float = 120.0
+    patience: float = 60.0
+    reentry: float = 300.0
     fused: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 < self.patience < math.inf:
-            raise UsageError(f"federation.patience is {self.patience}; give a positive number of seconds.")
+        for name in ("patience", "reentry"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UsageError(f"federation.{name} is {getattr(self, name)}; give a positive number of seconds.")
 
 
 @dataclass(frozen=True)

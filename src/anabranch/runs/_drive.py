@@ -25,6 +25,11 @@ Listener = Callable[[Progress, Federation], None]
 Assemble = Callable[[Config, RunFolder], Assembly]
 
 
+def run_name(config: Config, folder: RunFolder) -> str:
+    """Under which silos know the run."""
+    return f"{config.recipe}/{config.problem}/{config.method}/{config.seed}/{folder.identity}"
+
+
 def simulate(config: Config, folder: RunFolder) -> Assembly:
     """All silos in this process, as the config describes them."""
     ledger = Ledger()
@@ -89,7 +94,7 @@ def _restore(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble
         folder.write_json("encoder.json", json.loads(assembly.encoder.to_json()))
     if assembly.silos and config.federation.fused and (config.privacy.gradient_clip or config.privacy.gradient_noise):
         notes.say("Gradients are clipped or noised inside every silo, so that silos cannot share one pass.")
-    run = f"{config.recipe}/{config.problem}/{config.method}/{config.seed}/{folder.identity}"
+    run = run_name(config, folder)
     federation.open(run, config.seed)
     checkpoint, warnings = folder.load_checkpoint()
     for warning in warnings:

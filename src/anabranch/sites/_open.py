@@ -11,6 +11,7 @@ from anabranch.methods import ffm, tables
 from anabranch.sites._folder import AUDIT_FILE, STATE_FOLDER, read_secret
 from anabranch.sites._settings import SiteData, SiteSettings, read_site
 
+HANDOVER = 30.0  # seconds that the process of an earlier job has to end
 SILO_HALVES = (ffm, tables)  # importing them registers what a silo can answer
 
 
@@ -20,7 +21,7 @@ def open_site(folder: Path) -> Site:
     settings = read_site(folder)
     silo = load_silo(folder, settings)
     silo.secret, silo.folder = read_secret(folder), folder / STATE_FOLDER
-    log = AuditLog(folder / AUDIT_FILE)
+    log = AuditLog(folder / AUDIT_FILE, HANDOVER)
     return Site(silo, settings.policy.enforced(folder), log, settings.privacy.guards())
 
 

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import shutil
+import time
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -60,18 +61,21 @@ class Coordinator:
         with ThreadPoolExecutor(len(proxies), thread_name_prefix="ask") as pool:
             config = from_dict(json.loads(base64.b64decode(self.config)))
             carry = _carrier(proxies, pool)
-            watch = _Attendance(missing)
+            watch = _Attendance(missing, config.federation.reentry)
             notes = Notes(progress=watch.note, pause=watch.incomplete)
             train(config, folder, notes, assemble_remote(sorted(proxies), carry))
         return {"state": "finished"}
 
 
 class _Attendance:
-    """Who has stopped answering. A site that is lost is asked no more, and the job ends at the next checkpoint."""
+    """Who has stopped answering. A site that is lost is asked no more; after a while the job ends at a checkpoint, for
+    the next one to let it in again."""
 
-    def __init__(self, missing: list[str]) -> None:
+    def __init__(self, missing: list[str], reentry: float) -> None:
         self.missing = missing
+        self.reentry = reentry
         self.missed: Counter[str] = Counter()
+        self.started = time.monotonic()
 
     def note(self, progress: Any, federation: Any) -> None:
         for name in federation.names:
@@ -81,7 +85,8 @@ class _Attendance:
             federation.leave_out(lost)
 
     def incomplete(self, progress: Any, federation: Any) -> bool:
-        return bool(self.missing or federation.absent)
+        waited = time.monotonic() - self.started >= self.reentry
+        return waited and bool(self.missing or federation.absent)
 
 
 def _carrier(proxies: Mapping[str, Any], pool: ThreadPoolExecutor) -> Any:

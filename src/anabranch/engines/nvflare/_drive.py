@@ -53,10 +53,11 @@ def train_on_kits(config: Config, path: Path, notes: Notes, kits: Kits) -> list[
             _assembled(console, names, config.federation.quorum, notes)
             follower = Follower(path, notes, names)
             record = console.run(job, follower.look)
-            fetched = console.fetch(record["job_id"], Path(place))
-            _take_over(fetched, path)
+            fetched = console.fetch(record, Path(place))
+            if fetched is not None:
+                _take_over(fetched, path)
+                shutil.rmtree(fetched, ignore_errors=True)
             follower.look()
-            shutil.rmtree(fetched, ignore_errors=True)
 
         return until_finished(config, path, names, one_job, notes)
 

@@ -44,6 +44,7 @@ def write_job(folder: Path, config: Config, name: str, sites: Sequence[str]) -> 
 def _server(coordinator: dict[str, Any]) -> dict[str, Any]:
     return {
         "format_version": 2,
+        "server": {"task_request_interval": 0.5},  # seconds between two looks of a site that is about to enter
         "workflows": [
             {
                 "id": "controller",

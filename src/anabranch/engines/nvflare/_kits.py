@@ -143,12 +143,13 @@ def start(
     names = kits.participants if only is None else list(dict.fromkeys(only))
     _check_start(kits, names, site_folders)
     runs.mkdir(parents=True, exist_ok=True)
+    before = {} if SERVER in names else _last_seen(kits)
     started: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for name in sorted(names, key=lambda name: name != SERVER):
             own = {RUNS: runs} if name == SERVER else {SITE: site_folders[name]}
-            started[name] = _launch(kits, name, {key: str(path.resolve()) for key, path in own.items()})
-        _await_registration(kits, started, time.monotonic() + timeout)
+            started[name] = _launch(kits.kit(name), name, {key: str(path.resolve()) for key, path in own.items()})
+        _await_registration(kits, started, before, time.monotonic() + timeout)
     except BaseException:
         _end([process for name in started for process in _processes(kits.kit(name))], 5.0)
         raise
@@ -160,8 +161,8 @@ def status(kits: Kits) -> Status:
     if not _listens(kits.host, kits.admin_port):
         return Status(running, (), {})
     with session(kits) as admin:
-        registered = tuple(sorted(client.name for client in admin.get_connected_client_list()))
-        return Status(running, registered, _unfinished(admin))
+        registered = sorted(client.name for client in admin.get_connected_client_list())
+        return Status(running, tuple(registered), _jobs(admin))
 
 
 def stop(kits: Kits, timeout: float = 30.0) -> None:
@@ -307,17 +308,20 @@ def _check_start(kits: Kits, names: Sequence[str], site_folders: Mapping[str, Pa
             raise unknown("participant", name, kits.participants)
         if name != SERVER and name not in site_folders:
             raise UsageError(f"Site '{name}' has no folder with its data and policy; name one.")
+        if name != SERVER and not (site_folders[name] / "site.toml").is_file():
+            raise UsageError(f"{site_folders[name]} is not the folder of a site: it has no site.toml.")
         if parent := _parent(kits.kit(name)):
             raise UsageError(f"'{name}' runs already, as process {parent}; stop it first.")
     if SERVER in names:
         for port in (kits.port, kits.admin_port):
             if _listens(kits.host, port):
                 raise UsageError(f"Port {port} of {kits.host} is taken by another process; end it, or use other ports.")
+    elif not _listens(kits.host, kits.admin_port):
+        raise UsageError(f"No server answers at {kits.host}:{kits.admin_port}; start it before the sites.")
 
 
-def _launch(kits: Kits, name: str, own: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _launch(kit: Path, name: str, own: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """One participant, as NVFLARE's own start script would run it, but without the script's waits and restarts."""
-    kit = kits.kit(name)
     kind = "server" if name == SERVER else "client"
     identity = [] if name == SERVER else [f"uid={name}", f"heart_beat_interval={HEARTBEAT}"]
     command = [sys.executable, "-u", "-m", f"nvflare.private.fed.app.{kind}.{kind}_train", "-m", str(kit)]
@@ -341,12 +345,21 @@ def _launch(kits: Kits, name: str, own: Mapping[str, str]) -> subprocess.Popen[b
     return process
 
 
-def _await_registration(kits: Kits, started: Mapping[str, subprocess.Popen[bytes]], deadline: float) -> None:
+def _last_seen(kits: Kits) -> dict[str, float]:
+    """When the server last heard of each site. One that was ended stays known for a while; its time stands still."""
+    with session(kits) as admin:
+        return {client.name: client.last_connect_time for client in admin.get_connected_client_list()}
+
+
+def _await_registration(
+    kits: Kits, started: Mapping[str, subprocess.Popen[bytes]], before: Mapping[str, float], deadline: float
+) -> None:
     while not _listens(kits.host, kits.admin_port):
         _wait(kits, started, [SERVER], deadline)
     with session(kits, max(deadline - time.monotonic(), 1.0)) as admin:
         while True:
-            present = {client.name for client in admin.get_connected_client_list()}
+            clients = admin.get_connected_client_list()
+            present = {client.name for client in clients if client.last_connect_time != before.get(client.name)}
             missing = [name for name in started if name != SERVER and name not in present]
             if not missing:
                 return
@@ -378,17 +391,23 @@ def _listens(host: str, port: int) -> bool:
     return True
 
 
-def _unfinished(admin: Any) -> dict[str, str]:
-    jobs = {job["job_id"]: str(job["status"]) for job in admin.list_jobs()}
-    return {job: state for job, state in jobs.items() if not state.startswith("FINISHED")}
+def _jobs(admin: Any) -> dict[str, str]:
+    """Jobs that run or wait. A server that was killed goes on listing its jobs as running; those are left out."""
+    alive = {job.job_id for job in admin.get_system_info().job_info}
+    listed = {job["job_id"]: str(job["status"]) for job in admin.list_jobs()}
+    return {
+        job: state
+        for job, state in listed.items()
+        if job in alive or (state != "RUNNING" and not state.startswith("FINISHED"))
+    }
 
 
 def _abort_jobs(kits: Kits, deadline: float) -> None:
     with session(kits, 5.0) as admin:
         try:
-            for job in _unfinished(admin):
+            for job in _jobs(admin):
                 admin.abort_job(job)
-            while time.monotonic() < deadline and _unfinished(admin):
+            while time.monotonic() < deadline and _jobs(admin):
                 time.sleep(0.2)
         except Exception as error:
             raise AnabranchError(f"The server did not end its jobs: {error}") from error

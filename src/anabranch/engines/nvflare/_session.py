@@ -13,6 +13,7 @@ from anabranch.engines.nvflare._kits import Kits
 from anabranch.errors import AnabranchError
 
 POLL = 1.0  # seconds between looks at a job
+GHOST = 5  # looks in a row at which a job that is said to run has no process
 AWAY = 300.0  # seconds that the server may be away, for a restart, before the run is given up
 
 
@@ -38,16 +39,26 @@ class Console:
     def run(self, job: Path, watch: Callable[[], None]) -> dict[str, Any]:
         """Submits the job folder and waits for its end, calling `watch` meanwhile; NVFLARE's record of the job."""
         number: str = self._ask(lambda session: session.submit_job(str(job)))
+        absent = 0
         while True:
             record: dict[str, Any] = self._ask(lambda session: session.get_job_meta(number))
             watch()
-            if str(record.get("status", "")).startswith("FINISHED"):
+            state = str(record.get("status", ""))
+            absent = absent + 1 if state == "RUNNING" and number not in self._running() else 0
+            if state.startswith("FINISHED") or absent == GHOST:
                 return record
             time.sleep(POLL)
 
-    def fetch(self, number: str, place: Path) -> Path:
-        """Downloads what the job left on the server; gives the folder."""
-        return Path(self._ask(lambda session: session.download_job_result(number, str(place))))
+    def _running(self) -> set[str]:
+        """The jobs that have a process. A server that was killed goes on calling its jobs of before running."""
+        info = self._ask(lambda session: session.get_system_info())
+        return {job.job_id for job in info.job_info}
+
+    def fetch(self, record: dict[str, Any], place: Path) -> Path | None:
+        """Downloads what the job left on the server; a job that was cut off leaves nothing."""
+        if not str(record.get("status", "")).startswith("FINISHED"):
+            return None
+        return Path(self._ask(lambda session: session.download_job_result(record["job_id"], str(place))))
 
     def _ask(self, command: Callable[[Any], Any]) -> Any:
         """Runs a command, and again while the server is away."""

@@ -159,6 +159,8 @@ def settle(silo: Silo, question: Settle) -> Done:
         x = silo.data.x.cpu()
         fine = SemiDual.start(x, torch.full((len(x),), 1 / len(x)))
         noise, generator = noises_won(silo, half), silo.generator("settle")
+        if not len(noise):
+            raise RefusedError(f"Silo '{silo.name}' won none of {question.noises} noises; assign more of them.")
         options = half.settings.semidiscrete
         fine.fit(
             lambda count: noise[torch.randint(len(noise), (count,), generator=generator)],

@@ -1,0 +1,138 @@
+"""The verbs of an institution that takes part: `anabranch site …`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from anabranch.cli._show import console, print_table, sentences
+from anabranch.errors import UsageError
+
+if TYPE_CHECKING:
+    from anabranch.runs import Config
+
+app = typer.Typer(
+    help="Look after one institution's side of a federation: its data, its policy, its log.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The site's folder.")]
+
+
+@app.command()
+@sentences
+def init(
+    folder: Folder,
+    data: Annotated[Path, typer.Option(help="The site's data: .csv, .npy or .npz. It stays where it is.")],
+    name: Annotated[str, typer.Option(help="The site's name; the folder's by default.")] = "",
+    method: Annotated[str, typer.Option(help="The method to allow, by its preset's name.")] = "sd-protected",
+    columns: Annotated[str, typer.Option(help="Columns of a .csv file to use, separated by commas; all.")] = "",
+    held_out: Annotated[float, typer.Option(help="Share of the points kept from training, for metrics.")] = 0.2,
+) -> None:
+    """Make a site's folder: a commented site.toml and a secret. Nothing of the data is copied."""
+    from anabranch.sites import new_settings, write_site
+
+    if not data.is_file():
+        raise UsageError(f"There is no file {data}; name the site's data with --data.")
+    chosen = tuple(column.strip() for column in columns.split(",") if column.strip())
+    write_site(folder, new_settings(folder, data, name, method, chosen, held_out))
+    typer.echo(f"Wrote {folder / 'site.toml'}. Read it, then: anabranch site check {folder}")
+
+
+@app.command()
+@sentences
+def check(
+    folder: Folder,
+    recipe: Annotated[str, typer.Option(help="A recipe's name, or a run's .toml file, to estimate.")] = "",
+    problem: Annotated[str | None, typer.Option(help="A problem of the recipe; the first by default.")] = None,
+    method: Annotated[str | None, typer.Option(help="A method of the recipe; the first by default.")] = None,
+    scale: Annotated[str, typer.Option(help="smoke, small or paper.")] = "small",
+    change: Annotated[list[str] | None, typer.Option("--set", help="Change a setting of the run.")] = None,
+) -> None:
+    """Say what the site holds and answers, and what a run would cost it. Exit code 1 when it cannot take part.
+
+    Nothing here touches a network.
+
+    With --recipe a miniature of that run is played at this site alone: its messages are weighed, its answers timed.
+    """
+    from anabranch.sites import check_site
+
+    if not recipe and (problem or method or change):
+        raise UsageError("--problem, --method and --set belong to a run; name it with --recipe.")
+    found = check_site(folder, _config(recipe, problem, method, scale, change or []) if recipe else None)
+    print_table(found.facts, str(folder))
+    print_table(found.kinds, "What is answered")
+    if found.costs:
+        print_table(found.costs, "What the run would ask, and what that costs")
+    for warning in found.warnings:
+        console.print(f"[yellow]{escape(warning)}[/yellow]", highlight=False)
+    for obstacle in found.obstacles:
+        console.print(f"[red]{escape(obstacle)}[/red]", highlight=False)
+    if not found.ok:
+        typer.echo("This site cannot take part.")
+        raise typer.Exit(1)
+    typer.echo("This site can take part.")
+
+
+def _config(name: str, problem: str | None, method: str | None, scale: str, changes: list[str]) -> Config:
+    from anabranch.recipes import recipe
+    from anabranch.runs import from_dict, from_toml, override
+
+    if name.endswith(".toml"):
+        if problem or method:
+            raise UsageError("A .toml file names its own problem and method; change them there.")
+        return from_dict(override(from_toml(Path(name)).to_dict(), changes))
+    found = recipe(name)
+    return found.config(problem or found.problems[0], method or found.methods[0], scale, 0, changes)
+
+
+@app.command()
+@sentences
+def log(
+    folder: Folder,
+    run: Annotated[str, typer.Option(help="Only runs whose name holds this.")] = "",
+    kind: Annotated[str, typer.Option(help="Only this kind of question.")] = "",
+    refused: Annotated[bool, typer.Option("--refused", help="Only what was refused.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+    last: Annotated[
+        int | None, typer.Option(min=0, help="Show so many entries, the newest; 0: all. 20 in a table.")
+    ] = None,
+) -> None:
+    """Show every question that the site met, and what it answered. The log's chain is verified first."""
+    from anabranch.sites import view_log
+
+    shown = (0 if as_json else 20) if last is None else last
+    view = view_log(folder, run, kind, refused, shown)
+    if as_json:
+        typer.echo(json.dumps(asdict(view)))
+        return
+    if view.entries:
+        print_table(view.rows(), f"Audit log of {folder}, the last {len(view.entries)} of {view.questions}")
+    typer.echo(view.totals())
+    typer.echo(f"The chain of all {view.lines} lines is whole.")
+
+
+@app.command()
+@sentences
+def withdraw(folder: Folder) -> None:
+    """End all answers, from the next question on; a process that runs already heeds it too."""
+    from anabranch.sites import withdraw as go
+
+    go(folder)
+    typer.echo(f"Withdrawn: nothing is answered until 'anabranch site return {folder}'.")
+
+
+@app.command(name="return")
+@sentences
+def come_back(folder: Folder) -> None:
+    """End a withdrawal: the policy alone decides again."""
+    from anabranch.sites import go_back
+
+    go_back(folder)
+    typer.echo("Back: questions are answered as site.toml says.")
