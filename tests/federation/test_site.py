@@ -365,7 +365,8 @@ class TestRemoteEngine:
         federation.engine.carry = cut_off
         with pytest.raises(KeyboardInterrupt):
             federation.ask(AMOUNT)
-        assert book[-1]["asked"] == ["a"]
+        assert book[-2]["asked"] == ["a"]
+        assert book[-1]["left_out"] == "a" and "cut off" in book[-1]["why"]
 
     def test_patience_is_the_questions_own_or_the_engines(self):
         seen = []

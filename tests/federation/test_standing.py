@@ -110,6 +110,23 @@ class TestKeepAndRewind:
         with pytest.raises(QuorumError, match="no readable checkpoint"):
             federation.rewind(1)
 
+    def test_who_was_away_goes_on_where_no_state_is_needed(self, tmp_path):
+        members = silos(tmp_path)
+        federation = opened(members)
+        federation.insist = False
+        keep(federation, 1)
+        kept(tmp_path / "a", 1).unlink()
+        federation.rewind(1, needed=False)
+        assert federation.names == [silo.name for silo in members] and not federation.absent
+
+    def test_a_checkpoint_that_too_few_silos_kept_is_none(self, tmp_path):
+        members = silos(tmp_path)
+        federation = opened(members)
+        federation.insist, federation.quorum = False, len(members)
+        members[0].folder, members[0].state = None, dict(STATE)
+        with pytest.raises(QuorumError, match="no folder"):
+            keep(federation, 1)
+
     def test_a_round_that_was_not_kept_is_refused_with_a_sentence(self, tmp_path):
         federation = opened(silos(tmp_path))
         keep(federation, 1)

@@ -209,6 +209,12 @@ def test_an_attribute_that_an_archive_lacks_gets_a_sentence(tmp_path, arrays, at
     assert words in str(error.value)
 
 
+@pytest.mark.parametrize("target", ["arrays at sites", "tables at sites"])
+def test_data_that_only_sites_know_cannot_be_simulated(target):
+    with pytest.raises(UsageError, match="--engine nvflare"):
+        build_silos(from_dict({"data": {"target": target}}))
+
+
 def test_a_shape_has_no_attributes():
     with pytest.raises(UsageError, match="no attributes"):
         build_silos(tiny(data={"partition": "attribute", "attribute": "ward"}))

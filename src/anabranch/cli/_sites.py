@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from anabranch.cli._show import console, print_table, sentences
 from anabranch.errors import UsageError
-
-if TYPE_CHECKING:
-    from anabranch.runs import Config
 
 app = typer.Typer(
     help="Look after one institution's side of a federation: its data, its policy, its log.",
@@ -61,11 +58,12 @@ def check(
 
     With --recipe a miniature of that run is played at this site alone: its messages are weighed, its answers timed.
     """
+    from anabranch.cli._config import config_of
     from anabranch.sites import check_site
 
     if not recipe and (problem or method or change):
         raise UsageError("--problem, --method and --set belong to a run; name it with --recipe.")
-    found = check_site(folder, _config(recipe, problem, method, scale, change or []) if recipe else None)
+    found = check_site(folder, config_of(recipe, problem, method, scale, None, change or []) if recipe else None)
     print_table(found.facts, str(folder))
     print_table(found.kinds, "What is answered")
     if found.costs:
@@ -80,16 +78,22 @@ def check(
     typer.echo("This site can take part.")
 
 
-def _config(name: str, problem: str | None, method: str | None, scale: str, changes: list[str]) -> Config:
-    from anabranch.recipes import recipe
-    from anabranch.runs import from_dict, from_toml, override
+@app.command()
+@sentences
+def start(
+    folder: Folder,
+    kit: Annotated[Path, typer.Option(help="The kit that the coordinator made for this site.")],
+) -> None:
+    """Connect the site to its federation and answer, until it is ended (Ctrl-C). All its connections are outbound."""
+    from anabranch.engines import require
 
-    if name.endswith(".toml"):
-        if problem or method:
-            raise UsageError("A .toml file names its own problem and method; change them there.")
-        return from_dict(override(from_toml(Path(name)).to_dict(), changes))
-    found = recipe(name)
-    return found.config(problem or found.problems[0], method or found.methods[0], scale, 0, changes)
+    require("nvflare")
+    from anabranch.engines.nvflare import run_site
+
+    typer.echo(
+        f"Site of {folder}: connecting. Its log is {kit / 'log.txt'}; what it answers: anabranch site log {folder}"
+    )
+    raise typer.Exit(run_site(kit, folder))
 
 
 @app.command()

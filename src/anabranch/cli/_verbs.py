@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from anabranch.cli._federation import app as federation_verbs
 from anabranch.cli._show import cell_watch, console, print_checks, print_table, sentences, training_notes
 from anabranch.cli._sites import app as site_verbs
 from anabranch.errors import UsageError
@@ -23,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.add_typer(site_verbs, name="site")
+app.add_typer(federation_verbs, name="federation")
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to; made when missing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line, instead of tables.")]
@@ -103,23 +105,13 @@ def train(
 
     Stopping it, even with kill -9, loses at most the work since the last checkpoint; 'anabranch resume' continues.
     """
+    from anabranch.cli._config import config_of
     from anabranch.engines import train_on
-    from anabranch.recipes import check_seed, recipe
     from anabranch.report import summary_table, write_report
-    from anabranch.runs import from_dict, from_toml, override
 
-    check_seed(seed)
-    if recipe_name.endswith(".toml"):
-        if problem or method:
-            raise UsageError("A .toml file names its own problem and method; change them there.")
-        values = from_toml(Path(recipe_name)).to_dict()
-        config = from_dict(override({**values, **({} if seed is None else {"seed": seed})}, change or []))
-        label = f"{config.problem}-{config.method}-seed-{config.seed}"
-    else:
-        found = recipe(recipe_name)
-        config = found.config(problem or found.problems[0], method or found.methods[0], scale, seed or 0, change or [])
-        label = f"{config.recipe}-{config.problem}-{config.method}-seed-{config.seed}"
-    folder = out or Path("runs") / label
+    config = config_of(recipe_name, problem, method, scale, seed, change or [])
+    label = f"{config.problem}-{config.method}-seed-{config.seed}"
+    folder = out or Path("runs") / (label if config.recipe == "own" else f"{config.recipe}-{label}")
     with training_notes(config.method) as notes:
         rows = train_on(engine, config, folder, notes, federation)
     print_table(summary_table(rows), f"{config.problem}, {config.method}")

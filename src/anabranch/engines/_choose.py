@@ -28,13 +28,18 @@ def train_on(engine: str, config: Config, path: Path, notes: Notes, federation: 
         raise UsageError("What guards a site's answers is the site's own setting; leave [privacy] out of the run.")
     if engine == "local":
         return train(config, path, notes)
-    if find_spec("nvflare") is None:
-        raise UsageError('This engine needs nvflare, which is not installed; pip install "anabranch[nvflare]".')
+    require("nvflare")
     folder = RunFolder(path)
     with folder.locked():
         folder.begin(config)
     folder.write_json(RECORD, {"engine": engine, "federation": None if federation is None else str(federation)})
     return _train_elsewhere(engine, config, path, notes, federation)
+
+
+def require(extra: str) -> None:
+    """Refuses to go on without an optional package, and says how to get it."""
+    if find_spec(extra) is None:
+        raise UsageError(f'This needs {extra}, which is not installed; pip install "anabranch[{extra}]".')
 
 
 def resume_on_its_engine(path: Path, notes: Notes) -> list[Row]:

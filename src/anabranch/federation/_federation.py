@@ -215,13 +215,17 @@ class Federation:
     def keep(self, oldest: int) -> None:
         """Every silo stores its state under this round, and forgets rounds before `oldest`."""
         replies = self.ask(Keep(oldest=oldest))
-        if replies.failures and self.insist:  # elsewhere, who has not kept cannot rewind, and will say so then
-            raise QuorumError(_quorum_sentence(self.round, len(replies.answers), len(self.names), replies.failures))
+        needed = len(self.names) if self.insist else self.quorum  # who has not kept may be unable to rewind, later
+        if len(replies.answers) < needed:
+            raise QuorumError(_quorum_sentence(self.round, len(replies.answers), needed, replies.failures))
 
-    def rewind(self, number: int) -> None:
-        """Every silo returns to the state it kept at that round; one that cannot is left out, or ends the run."""
+    def rewind(self, number: int, needed: bool = True) -> None:
+        """Every silo returns to the state it kept at that round; one that cannot is left out, or ends the run.
+
+        `needed` says whether the method keeps anything in silos that a silo cannot do without.
+        """
         self.start_round(number)
-        replies = self.ask(Rewind(round=number))
+        replies = self.ask(Rewind(number, needed or self.insist))
         if replies.failures and self.insist:
             raise CheckpointError(" ".join(replies.failures.values()))
         self.leave_out(replies.failures)
@@ -248,7 +252,8 @@ def _weighted_mean(replies: list[Message], share: list[float]) -> Message:
 
 
 def _quorum_sentence(number: int, answered: int, quorum: int, failures: dict[str, str]) -> str:
-    why = " ".join(failures.values())
+    reasons = list(failures.values())
+    why = " ".join(reasons[:3]) + (f" And {len(reasons) - 3} more." if len(reasons) > 3 else "")
     return (
         f"In round {number} only {answered} silos answered, {quorum} are needed. {why}"
         " Mend or remove the failing silos, or lower the quorum, then resume the run."

@@ -45,7 +45,12 @@ class RemoteEngine:
                 encoded[id(envelope.question)] = encode_question(envelope)
         place = _place(next(iter(envelopes.values()))) if envelopes else {}
         self.book({"asked": sorted(envelopes), **place})
-        arrived = self.carry({name: encoded[id(e.question)] for name, e in envelopes.items()}, patience)
+        try:
+            arrived = self.carry({name: encoded[id(e.question)] for name, e in envelopes.items()}, patience)
+        except BaseException as error:
+            for name in sorted(envelopes):
+                self.book({"left_out": name, "why": f"The round was cut off ({type(error).__name__}).", **place})
+            raise
         replies = Replies()
         for name in sorted(envelopes):
             data = arrived.get(name)

@@ -55,10 +55,14 @@ class Keep(Message, kind="keep"):
 class Rewind(Message, kind="rewind"):
     """Asks the silo to return to the state it stored at `round`.
 
+    Where a method needs no state of the silo (`needed` is false), one that was away when the others stored theirs may
+    go on with what it has.
+
     Reveals: nothing of the data.
     """
 
     round: int
+    needed: bool = True
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,16 @@ def rewind(silo: Silo, question: Rewind) -> Done:
     """Loads the state stored at that round, or says that there is none."""
     if silo.folder is None:
         raise CheckpointError(f"Silo '{silo.name}' has no folder and cannot return to round {question.round}.")
-    tensors, meta = _store.load(_path(_place(silo.folder, silo.run), question.round))
+    path = _path(_place(silo.folder, silo.run), question.round)
+    if not question.needed and not path.exists():
+        return Done()
+    try:
+        tensors, meta = _store.load(path)
+    except CheckpointError as error:  # whose sentence names a path of the silo's own
+        state = "it is corrupted" if path.exists() else "there is none"
+        raise CheckpointError(
+            f"Silo '{silo.name}' has no readable checkpoint of round {question.round}: {state}."
+        ) from error
     if (meta.get("silo"), meta.get("run")) != (silo.name, silo.run):
         owner = f"silo '{meta.get('silo')}' of run '{meta.get('run')}'"
         raise CheckpointError(f"What silo '{silo.name}' found at round {question.round} belongs to {owner}.")

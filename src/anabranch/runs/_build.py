@@ -77,6 +77,8 @@ def tables_of(data: DataSettings) -> dict[str, Table]:
 
 
 def _check_division(data: DataSettings) -> None:
+    if data.at_sites:
+        raise UsageError(f"data.target is '{data.target}', so the data is not here; train with --engine nvflare.")
     stems = [Path(name).stem for name in data.files]
     if len(set(stems)) < len(stems):
         raise UsageError("Two data files have the same name, which would be the name of two silos; rename one.")

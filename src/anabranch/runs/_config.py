@@ -25,11 +25,15 @@ from anabranch.methods.ffm import (
 T = TypeVar("T")
 
 
+AT_SITES = ("arrays at sites", "tables at sites")  # targets that a coordinator knows nothing more about
+
+
 @dataclass(frozen=True)
 class DataSettings:
     """Who holds what.
 
-    `target` is a shape, or a file (.csv, .npy, .npz) to divide; or `files` names one file a silo. `points` a silo are
+    `target` is a shape, or a file (.csv, .npy, .npz) to divide; "arrays at sites" or "tables at sites" where sites of a
+    federation hold their own data. Or `files` names one file a silo. `points` a silo are
     taken from a shape. `partition` divides by "component" (`groups` of labels), "shards", "dirichlet" (`alpha`) or
     "iid" over `silos`, or by the values of an "attribute", a column of a table or an array of an archive. `pooled` puts
     everything into one silo, for the upper baselines. `held_out` is the share that every silo keeps from training for
@@ -58,12 +62,17 @@ class DataSettings:
     @property
     def from_file(self) -> bool:
         """Whether the points come from files rather than from a formula."""
-        return bool(self.files) or self.target.endswith((".csv", ".npy", ".npz"))
+        return bool(self.files) or self.at_sites or self.target.endswith((".csv", ".npy", ".npz"))
+
+    @property
+    def at_sites(self) -> bool:
+        """Whether only the sites of a federation know the data."""
+        return self.target in AT_SITES and not self.files
 
     @property
     def tables(self) -> bool:
         """Whether the files hold tables, which become points only once the silos have agreed on an encoder."""
-        return (self.files or (self.target,))[0].endswith(".csv")
+        return (self.files or (self.target,))[0].endswith((".csv", AT_SITES[1]))
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def _restore(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble
         )
     if checkpoint is not None:
         folder.drop_checkpoints_after(checkpoint.round)
-        federation.rewind(checkpoint.round)
+        federation.rewind(checkpoint.round, config.settings.keeps_state_in_silos)
     server = FlowServer(config.settings, federation, source_points(config))
     if checkpoint is None:
         return server, assembly.silos, 0

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nvflare.collab import collab
+from nvflare.collab.api.exceptions import RunAborted
 
 from anabranch.errors import AnabranchError, Paused, QuorumError, UsageError
 
@@ -93,6 +94,8 @@ def _carrier(proxies: Mapping[str, Any], pool: ThreadPoolExecutor) -> Any:
     def ask(name: str, question: bytes, patience: float) -> bytes | BaseException:
         try:
             reply: bytes = proxies[name](timeout=patience).answer(question=question)
+        except RunAborted:  # the job is over, for everybody
+            raise
         except Exception as error:
             cause = getattr(error, "cause", None) or error
             return TimeoutError() if isinstance(cause, TimeoutError) else RuntimeError(type(error).__name__)

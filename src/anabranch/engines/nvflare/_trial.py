@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from anabranch.engines._trial import write_sites
 from anabranch.engines.nvflare._kits import Kits, provision, read_kits, start, stop
+from anabranch.runs import Config
 
 
 @contextmanager
@@ -25,6 +29,15 @@ def on_own_kits(folder: Path, sites: Path, runs: Path) -> Iterator[Kits]:
 def site_places(sites: Path) -> dict[str, Path]:
     """The site folders under a folder, by name."""
     return {place.name: place for place in sorted(sites.iterdir()) if (place / "site.toml").exists()}
+
+
+def make_trial(folder: Path, config: Config) -> Kits:
+    """Kits in a new folder, and under it a site's folder for every silo of the config, with its part of the data."""
+    with tempfile.TemporaryDirectory(prefix="anabranch-") as place:
+        names = write_sites(config, Path(place))
+        kits = _provision(folder, names)
+        shutil.copytree(place, folder / "sites")
+    return kits
 
 
 def _provision(folder: Path, names: list[str]) -> Kits:

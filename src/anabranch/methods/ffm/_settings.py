@@ -184,6 +184,11 @@ class FlowMatching:
                 " have no effect; choose the path 'linear'."
             )
 
+    @property
+    def keeps_state_in_silos(self) -> bool:
+        """Whether silos hold something that only they know and cannot go on without: their duals and pairs."""
+        return self.coupling.name == "semidiscrete"
+
     def to_json(self) -> str:
         """All settings as JSON: what is sent to silos."""
         return json.dumps(asdict(self), separators=(",", ":"))

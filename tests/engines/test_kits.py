@@ -1,0 +1,361 @@
+"""Kits: what they let in and what they keep out, on paper and with real processes. Everything stays on loopback."""
+
+import json
+import shutil
+import socket
+import ssl
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from nvflare.apis.fl_exception import UnsafeComponentError
+from nvflare.apis.workspace import Workspace
+from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
+from nvflare.fuel.sec.authz import AuthzContext, Person
+from nvflare.security.security import FLAuthorizer
+
+from anabranch.engines.nvflare import _kits
+from anabranch.engines.nvflare._job import SERVER_CLASSES, SITE_CLASSES
+from anabranch.engines.nvflare._kits import Kits, provision, read_kits, session, start, status, stop
+from anabranch.errors import AnabranchError, UsageError
+
+SITES = ("hamburg", "porto")
+GREETING = (
+    b"GET /f3 HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+def free_ports():
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("localhost", 0))
+        other.bind(("localhost", 0))
+        return {"port": one.getsockname()[1], "admin_port": other.getsockname()[1]}
+
+
+def site_folders(folder):
+    for name in SITES:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "site.toml").touch()
+    return {name: folder / name for name in SITES}
+
+
+def processes(kits):
+    return [process for name in kits.participants for process in _kits._processes(kits.kit(name))]
+
+
+def begin(kits, **settings):
+    start(kits, site_folders(kits.folder.parent / "sites"), kits.folder.parent / "runs", **settings)
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory):
+    """A federation that nobody has started."""
+    return provision(tmp_path_factory.mktemp("plain") / "federation", SITES, **free_ports())
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """A federation whose server and first site run."""
+    kits = provision(tmp_path_factory.mktemp("running") / "federation", SITES, **free_ports())
+    try:
+        begin(kits, only=["server", "hamburg"])
+        yield kits
+    finally:
+        stop(kits)
+        assert not processes(kits)
+
+
+@pytest.fixture
+def launched():
+    """Starts participants that are not expected to come far, and ends them."""
+    kits = []
+
+    def launch(kit, name):
+        kits.append(kit)
+        return _kits._launch(kit, name, {})
+
+    yield launch
+    for kit in kits:
+        _kits._end(_kits._processes(kit), 5.0)
+
+
+def test_everybody_gets_a_kit_and_keys_are_private(kits):
+    assert sorted(path.name for path in (kits.folder / "kits").iterdir()) == ["admin", "hamburg", "porto", "server"]
+    assert read_kits(kits.folder) == kits
+    for kit in [kits.server, kits.admin, *kits.sites.values()]:
+        assert kit.stat().st_mode & 0o777 == 0o700
+        [key] = (kit / "startup").glob("*.key")
+        assert key.stat().st_mode & 0o777 == 0o600
+    authority = [kits.folder / "authority", *(kits.folder / "authority").rglob("*")]
+    assert all(not path.stat().st_mode & 0o077 for path in authority)
+    assert [path.name for path in authority if path.is_file()] == ["cert.json"]
+
+
+def test_all_connections_are_mutual_tls(kits):
+    server = json.loads((kits.server / "startup" / "fed_server.json").read_text())["servers"][0]
+    admin = json.loads((kits.admin / "startup" / "fed_admin.json").read_text())["admin"]
+    clients = [json.loads((kit / "startup" / "fed_client.json").read_text())["client"] for kit in kits.sites.values()]
+    assert {part["connection_security"] for part in [server, admin, *clients]} == {"mtls"}
+
+
+def resources(kit):
+    return json.loads((kit / "local" / "resources.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["server", *SITES])
+def test_only_our_classes_can_be_built(kits, name):
+    authorizer = ComponentPathAuthorizer()
+    workspace = Workspace(str(kits.kit(name)), name)
+    allowed = SERVER_CLASSES if name == "server" else SITE_CLASSES
+    for path in allowed:
+        authorizer.authorize_component_config({"path": path}, workspace=workspace)
+    others = ["subprocess.Popen", "anabranch.engines.nvflare._siteapp.Path", "anabranch.engines.nvflare._kits.stop"]
+    others += ["nvflare.collab.api.module_wrapper.ModuleWrapper", "nvflare.app_common.np.np_trainer.NPTrainer"]
+    others += SITE_CLASSES if name == "server" else SERVER_CLASSES
+    for path in others:
+        with pytest.raises(UnsafeComponentError, match="not in allow_list"):
+            authorizer.authorize_component_config({"path": path}, workspace=workspace)
+    assert resources(kits.kit(name))["class_allow_list"] == list(allowed)
+
+
+def may(kit, user, right, role="project_admin"):
+    policy = json.loads(Path(Workspace(str(kit), "x").get_authorization_file_path()).read_text())
+    person = Person(user, "anabranch", role)
+    return FLAuthorizer("anabranch", policy).authorize(AuthzContext(right, person, person))[0]
+
+
+def test_nobody_may_bring_code_or_look_around(kits):
+    for kit in [kits.server, *kits.sites.values()]:
+        for right in ("byoc", "server-predeployed-flwr", "cat", "ls", "clone_job"):
+            assert not may(kit, kits.user, right)
+        for right in ("submit_job", "abort_job", "list_jobs"):
+            assert may(kit, kits.user, right)
+        for role in ("lead", "org_admin", "member"):
+            assert not any(may(kit, "guest@example.org", right, role) for right in ("byoc", "submit_job", "list_jobs"))
+    assert may(kits.server, kits.user, "download_job")
+    assert not any(may(kit, kits.user, right) for kit in kits.sites.values() for right in ("download_job", "shutdown"))
+
+
+def test_sites_keep_their_logs_and_nothing_falls_back(kits):
+    for kit in [kits.server, *kits.sites.values()]:
+        assert resources(kit)["allow_log_streaming"] is False
+        assert not [one for one in resources(kit)["components"] if "logging" in one["path"]]
+        assert not list((kit / "local").glob("*.default"))
+        assert "/tmp/nvflare" not in (kit / "local" / "resources.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"sites": []}, "at least one"),
+        ({"sites": ["two words"]}, "'two words' cannot be a participant's name"),
+        ({"sites": ["-n"]}, "'-n' cannot be a participant's name"),
+        ({"sites": ["süd"]}, "'süd' cannot be a participant's name"),
+        ({"sites": ["north\n"]}, "cannot be a participant's name"),
+        ({"sites": ["x" * 64]}, "at most 63"),
+        ({"sites": ["north", "North"]}, "'North' is taken"),
+        ({"sites": ["server"]}, "'server' is taken"),
+        ({"sites": ["admin"]}, "'admin' is taken"),
+        ({"sites": ["localhost"]}, "'localhost' is taken"),
+        ({"server": "no host"}, "'no host' is not a host's name"),
+        ({"admin": "somebody"}, "'somebody' is not an address"),
+        ({"project": "a/b"}, "'a/b' cannot be"),
+        ({"port": 0}, "0 is not a port"),
+        ({"port": 8003}, "give two ports"),
+    ],
+)
+def test_names_and_ports_are_checked_first(tmp_path, settings, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        provision(tmp_path / "federation", **{"sites": SITES, **settings})
+    assert not (tmp_path / "federation").exists()
+
+
+def test_kits_are_made_once_and_whole(tmp_path, kits, monkeypatch):
+    with pytest.raises(UsageError, match="exists already"):
+        provision(kits.folder, SITES)
+    with pytest.raises(UsageError, match="without spaces"):
+        provision(tmp_path / "my federation", SITES)
+    with pytest.raises(UsageError, match="holds no kits"):
+        read_kits(tmp_path)
+    monkeypatch.setattr(_kits, "_write_policy", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        provision(tmp_path / "federation", SITES)
+    assert not (tmp_path / "federation").exists()
+
+
+def test_a_start_that_cannot_be_starts_nothing(kits, tmp_path):
+    folders = site_folders(tmp_path / "sites")
+    with socket.create_server(("localhost", kits.admin_port)), pytest.raises(UsageError, match="is taken by another"):
+        start(kits, folders, tmp_path / "runs")
+    with pytest.raises(UsageError, match="did you mean 'porto'"):
+        start(kits, folders, tmp_path / "runs", only=["port"])
+    with pytest.raises(UsageError, match="'porto' has no folder"):
+        start(kits, {"hamburg": folders["hamburg"]}, tmp_path / "runs")
+    with pytest.raises(UsageError, match=r"has no site\.toml"):
+        start(kits, {**folders, "porto": tmp_path}, tmp_path / "runs")
+    with pytest.raises(UsageError, match="No server answers"):
+        start(kits, folders, tmp_path / "runs", only=["porto"])
+    assert not processes(kits)
+    stop(kits)
+
+
+def test_a_site_without_certificate_is_named_and_nothing_is_left(tmp_path):
+    kits = provision(tmp_path / "federation", SITES, **free_ports())
+    for name in ("client.crt", "client.key"):
+        (kits.sites["porto"] / "startup" / name).unlink()
+    try:
+        with pytest.raises(AnabranchError, match=r"^porto did not register .*kits/porto/log\.txt"):
+            begin(kits, timeout=7.0)
+        assert not processes(kits)
+    finally:
+        stop(kits)
+
+
+def test_processes_know_their_folders(running):
+    found = status(running)
+    assert sorted(found.running) == ["hamburg", "server"]
+    assert found.registered == ("hamburg",)
+    assert found.jobs == {}
+    site = psutil.Process(found.running["hamburg"]).environ()
+    server = psutil.Process(found.running["server"]).environ()
+    folder = running.folder.parent
+    assert site["ANABRANCH_SITE"] == str(folder / "sites" / "hamburg") and "ANABRANCH_RUNS" not in site
+    assert server["ANABRANCH_RUNS"] == str(folder / "runs") and "ANABRANCH_SITE" not in server
+    assert site["OMP_NUM_THREADS"] == "1"
+    with pytest.raises(UsageError, match="runs already"):
+        begin(running, only=["hamburg"])
+
+
+def test_the_server_listens_on_loopback_only(running):
+    process = psutil.Process(status(running).running["server"])
+    addresses = {one.laddr.ip for one in process.net_connections() if one.status == psutil.CONN_LISTEN}
+    assert addresses == {"127.0.0.1"}
+
+
+def answer(kits: Kits, context: ssl.SSLContext | None) -> bytes:
+    """What the server says to a greeting in the language of its sites."""
+    with socket.create_connection(("localhost", kits.port), 5.0) as plain:
+        try:
+            stream = context.wrap_socket(plain, server_hostname="localhost") if context else plain
+            stream.sendall(GREETING)
+            return stream.recv(100)
+        except (ssl.SSLError, ConnectionError):
+            return b""
+
+
+def test_only_certificates_of_this_federation_are_answered(running, kits):
+    def context(kit: Path | None) -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=str(running.server / "startup" / "rootCA.pem"))
+        if kit:
+            made.load_cert_chain(kit / "startup" / "client.crt", kit / "startup" / "client.key")
+        return made
+
+    assert answer(running, context(running.sites["hamburg"])).startswith(b"HTTP/1.1 101")
+    assert answer(running, context(kits.sites["hamburg"])) == b""
+    assert answer(running, context(None)) == b""
+    assert answer(running, None) == b""
+
+
+def test_kits_of_others_never_register(running, kits, launched, tmp_path):
+    foreign, borrowed = tmp_path / "foreign", tmp_path / "borrowed"
+    shutil.copytree(kits.sites["porto"], foreign)
+    settings = foreign / "startup" / "fed_client.json"
+    settings.write_text(settings.read_text().replace(str(kits.port), str(running.port)))
+    shutil.copytree(running.sites["porto"], borrowed)
+    for name in ("client.crt", "client.key"):
+        shutil.copy(running.sites["hamburg"] / "startup" / name, borrowed / "startup" / name)
+    intruders = [launched(foreign, "porto"), launched(borrowed, "porto")]
+    refused = (foreign / "log.txt", "CertificateError"), (running.server / "log.txt", "authenticated as 'hamburg'")
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline and not all(p.exists() and word in p.read_text() for p, word in refused):
+        time.sleep(0.2)
+    assert all(word in path.read_text() for path, word in refused)
+    assert status(running).registered == ("hamburg",)
+    assert all(intruder.poll() is None for intruder in intruders)  # they go on trying, in vain
+
+
+def write_job(folder, path):
+    config = folder / "app" / "config"
+    config.mkdir(parents=True)
+    (folder / "meta.json").write_text(
+        json.dumps({"name": "test", "resource_spec": {}, "min_clients": 1, "deploy_map": {"app": ["@ALL"]}})
+    )
+    controller = {"id": "controller", "path": SERVER_CLASSES[0], "args": {"server_obj_id": "_server"}}
+    server = {"format_version": 2, "workflows": [controller], "components": []}
+    executor = {"tasks": ["*"], "executor": {"path": SITE_CLASSES[0], "args": {"client_obj_id": "_client"}}}
+    client = {"format_version": 2, "executors": [executor], "components": [{"id": "_client", "path": path, "args": {}}]}
+    (config / "config_fed_server.json").write_text(json.dumps(server))
+    (config / "config_fed_client.json").write_text(json.dumps(client))
+    return folder
+
+
+def ended(admin, job):
+    deadline = time.monotonic() + 30
+    while not (meta := admin.get_job_meta(job))["status"].startswith("FINISHED") and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return meta
+
+
+def test_sites_refuse_code_that_a_job_brings(running, tmp_path):
+    job = write_job(tmp_path / "job", SITE_CLASSES[1])
+    (job / "app" / "custom").mkdir()
+    (job / "app" / "custom" / "extra.py").write_text("VALUE = 1\n")
+    rules = running.server / "local" / "authorization.json"
+    kept = rules.read_text()
+    try:
+        with session(running) as admin:
+            meta = ended(admin, admin.submit_job(str(job)))
+            assert meta["status"] == "FINISHED:FAILED_TO_RUN"
+            assert meta["job_deploy_detail"] == ["server: BYOC not permitted"]
+        # A server that would let it pass does not decide for the sites.
+        stop(replace(running, sites={}))
+        rules.write_text(kept.replace('"byoc": "none"', '"byoc": "any"'))
+        begin(running, only=["server"])
+        with session(running) as admin:
+            deadline = time.monotonic() + 20
+            while not admin.get_connected_client_list() and time.monotonic() < deadline:
+                time.sleep(0.2)
+            meta = ended(admin, admin.submit_job(str(job)))
+        assert meta["status"] == "FINISHED:FAILED_TO_RUN"
+        assert "hamburg: NVFLARE_ERROR: BYOC not permitted" in meta["job_deploy_detail"]
+    finally:
+        rules.write_text(kept)
+
+
+def test_sites_refuse_classes_that_are_not_theirs(running, tmp_path):
+    with session(running) as admin:
+        job = admin.submit_job(str(write_job(tmp_path / "job", "anabranch.engines.nvflare._siteapp.Path")))
+        log = running.sites["hamburg"] / job / "log.txt"
+        deadline = time.monotonic() + 20
+        while not (log.exists() and "not in allow_list" in log.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert "Component 'anabranch.engines.nvflare._siteapp.Path'" in log.read_text()
+
+
+def test_a_site_that_was_ended_counts_when_it_is_heard_of_anew(kits, monkeypatch):
+    times = iter([5.0, 5.0, 6.0])
+
+    class Admin:
+        def get_connected_client_list(self):
+            return [SimpleNamespace(name="porto", last_connect_time=next(times))]
+
+    monkeypatch.setattr(_kits, "session", lambda *_: nullcontext(Admin()))
+    monkeypatch.setattr(_kits, "_listens", lambda *_: True)
+    process = SimpleNamespace(poll=lambda: None)
+    _kits._await_registration(kits, {"porto": process}, {"porto": 5.0}, time.monotonic() + 10)
+    assert next(times, None) is None
+
+
+def test_stop_ends_everything_and_can_be_repeated(running):
+    _kits._end(_kits._processes(running.sites["hamburg"]), 5.0)
+    begin(running, only=["porto", "hamburg"])
+    assert status(running).registered == SITES
+    stop(running)
+    assert not processes(running)
+    assert status(running).running == {} and status(running).registered == ()
+    stop(running)
