@@ -18,9 +18,10 @@ from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAu
 from nvflare.fuel.sec.authz import AuthzContext, Person
 from nvflare.security.security import FLAuthorizer
 
-from anabranch.engines.nvflare import _kits
+from anabranch.engines.nvflare import _kits, _processes
 from anabranch.engines.nvflare._job import SERVER_CLASSES, SITE_CLASSES
-from anabranch.engines.nvflare._kits import Kits, provision, read_kits, session, start, status, stop
+from anabranch.engines.nvflare._kits import Kits, provision, read_kits
+from anabranch.engines.nvflare._processes import session, start, status, stop
 from anabranch.errors import AnabranchError, UsageError
 
 SITES = ("hamburg", "porto")
@@ -45,7 +46,7 @@ def site_folders(folder):
 
 
 def processes(kits):
-    return [process for name in kits.participants for process in _kits._processes(kits.kit(name))]
+    return [process for name in kits.participants for process in _processes._processes(kits.kit(name))]
 
 
 def begin(kits, **settings):
@@ -77,11 +78,11 @@ def launched():
 
     def launch(kit, name):
         kits.append(kit)
-        return _kits._launch(kit, name, {})
+        return _processes._launch(kit, name, {})
 
     yield launch
     for kit in kits:
-        _kits._end(_kits._processes(kit), 5.0)
+        _processes._end(_processes._processes(kit), 5.0)
 
 
 def test_everybody_gets_a_kit_and_keys_are_private(kits):
@@ -344,15 +345,35 @@ def test_a_site_that_was_ended_counts_when_it_is_heard_of_anew(kits, monkeypatch
         def get_connected_client_list(self):
             return [SimpleNamespace(name="porto", last_connect_time=next(times))]
 
-    monkeypatch.setattr(_kits, "session", lambda *_: nullcontext(Admin()))
-    monkeypatch.setattr(_kits, "_listens", lambda *_: True)
+    monkeypatch.setattr(_processes, "session", lambda *_: nullcontext(Admin()))
+    monkeypatch.setattr(_processes, "_listens", lambda *_: True)
     process = SimpleNamespace(poll=lambda: None)
-    _kits._await_registration(kits, {"porto": process}, {"porto": 5.0}, time.monotonic() + 10)
+    _processes._await_registration(kits, {"porto": process}, {"porto": 5.0}, time.monotonic() + 10)
     assert next(times, None) is None
 
 
+class TestRunSite:
+    def test_a_folder_that_is_no_kit_is_refused(self, tmp_path):
+        with pytest.raises(UsageError, match="no kit of a site"):
+            run_site(tmp_path, tmp_path)
+
+    def test_the_kit_of_another_site_is_refused(self, kits, tmp_path):
+        (tmp_path / "site.toml").write_text('name = "porto"\n[data]\nfile = "x.npy"\n')
+        with pytest.raises(UsageError, match="kit is that of site 'hamburg', the folder that of 'porto'"):
+            run_site(kits.sites["hamburg"], tmp_path)
+
+    def test_it_becomes_the_sites_process(self, kits, tmp_path, monkeypatch):
+        (tmp_path / "site.toml").write_text('name = "porto"\n[data]\nfile = "x.npy"\n')
+        seen = []
+        monkeypatch.setattr(_processes.os, "execve", lambda *words: seen.append(words))
+        monkeypatch.chdir(tmp_path)
+        run_site(kits.sites["porto"], tmp_path)
+        _, command, environment = seen[0]
+        assert "uid=porto" in command and environment["ANABRANCH_SITE"] == str(tmp_path)
+
+
 def test_stop_ends_everything_and_can_be_repeated(running):
-    _kits._end(_kits._processes(running.sites["hamburg"]), 5.0)
+    _processes._end(_processes._processes(running.sites["hamburg"]), 5.0)
     begin(running, only=["porto", "hamburg"])
     assert status(running).registered == SITES
     stop(running)

@@ -93,7 +93,7 @@ def start(
     typer.echo(
         f"Site of {folder}: connecting. Its log is {kit / 'log.txt'}; what it answers: anabranch site log {folder}"
     )
-    raise typer.Exit(run_site(kit, folder))
+    run_site(kit, folder)
 
 
 @app.command()

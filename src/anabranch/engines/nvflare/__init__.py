@@ -9,7 +9,8 @@ from typing import Any
 
 _HOMES = {
     "_drive": ("train_in_simulator", "train_on_kits"),
-    "_kits": ("Kits", "provision", "read_kits", "run_site", "start", "status", "stop"),
+    "_kits": ("Kits", "provision", "read_kits"),
+    "_processes": ("run_site", "start", "status", "stop"),
     "_trial": ("make_trial", "on_own_kits", "site_places"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

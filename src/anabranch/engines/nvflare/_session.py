@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable
-from contextlib import redirect_stdout, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from anabranch.engines.nvflare._kits import Kits
+from anabranch.engines.nvflare._processes import session
 from anabranch.errors import AnabranchError
 
 POLL = 1.0  # seconds between looks at a job
@@ -23,6 +23,7 @@ class Console:
     def __init__(self, kits: Kits, say: Callable[[str], None] = lambda sentence: None) -> None:
         self.kits = kits
         self.say = say
+        self._stack = ExitStack()
         self._session: Any = None
 
     def __enter__(self) -> Console:
@@ -66,7 +67,7 @@ class Console:
         while True:
             try:
                 if self._session is None:
-                    self._session = self._open()
+                    self._session = self._stack.enter_context(session(self.kits))
                 return command(self._session)
             except Exception as error:
                 self._close()
@@ -80,14 +81,7 @@ class Console:
                     told = True
                 time.sleep(2 * POLL)
 
-    def _open(self) -> Any:
-        from nvflare.fuel.flare_api.flare_api import new_secure_session
-
-        with redirect_stdout(io.StringIO()):  # it speaks to people at a console
-            return new_secure_session(self.kits.user, str(self.kits.admin), timeout=10.0, auto_login_max_tries=3)
-
     def _close(self) -> None:
-        if self._session is not None:
-            with suppress(Exception):  # a session that is gone cannot be closed, and need not be
-                self._session.close()
-            self._session = None
+        with suppress(Exception):  # a session that is gone cannot be closed, and need not be
+            self._stack.close()
+        self._session = None

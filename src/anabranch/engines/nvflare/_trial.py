@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from anabranch.engines._trial import write_sites
-from anabranch.engines.nvflare._kits import Kits, provision, read_kits, start, stop
+from anabranch.engines.nvflare._kits import Kits, provision, read_kits
+from anabranch.engines.nvflare._processes import start, stop
 from anabranch.runs import Config
 
 
