@@ -21,7 +21,7 @@ from nvflare.security.security import FLAuthorizer
 from anabranch.engines.nvflare import _kits, _processes
 from anabranch.engines.nvflare._job import SERVER_CLASSES, SITE_CLASSES
 from anabranch.engines.nvflare._kits import Kits, provision, read_kits
-from anabranch.engines.nvflare._processes import session, start, status, stop
+from anabranch.engines.nvflare._processes import run_site, session, start, status, stop
 from anabranch.errors import AnabranchError, UsageError
 
 SITES = ("hamburg", "porto")

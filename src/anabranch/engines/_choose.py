@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +37,8 @@ def train_on(engine: str, config: Config, path: Path, notes: Notes, federation: 
     with folder.locked():
         folder.begin(config)
     folder.write_json(RECORD, {"engine": engine, "federation": None if federation is None else str(federation)})
-    return _train_elsewhere(engine, config, path, notes, federation)
+    with _ended_like_an_interrupt():
+        return _train_elsewhere(engine, config, path, notes, federation)
 
 
 def require(extra: str) -> None:
@@ -49,6 +54,23 @@ def resume_on_its_engine(path: Path, notes: Notes) -> list[Row]:
     record, config = RunFolder(path).read_json(RECORD), RunFolder(path).config()
     federation = record["federation"]
     return train_on(record["engine"], config, path, notes, None if federation is None else Path(federation))
+
+
+@contextmanager
+def _ended_like_an_interrupt() -> Iterator[None]:
+    """A request to terminate unwinds like Ctrl-C, so that the processes that were started are ended too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _train_elsewhere(engine: str, config: Config, path: Path, notes: Notes, federation: Path | None) -> list[Row]:
