@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test lint docs bench drill clean
+.PHONY: help setup demo test lint docs bench drill walkthrough clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -37,8 +37,13 @@ docs: setup  ## check that every example in the documentation runs
 bench: $(VENV)/.bench  ## speed against torchcfm in the same run, as ratios
 	$(BIN)/anabranch bench
 
-drill: setup  ## long robustness runs: twenty random kill -9, each ended by resume
+drill: setup  ## long robustness runs: kills and resumes, hostile messages, a federation under fire
 	$(BIN)/python benchmarks/drill.py
+	$(BIN)/python benchmarks/fuzz.py
+	$(BIN)/python benchmarks/federation_drill.py
+
+walkthrough: setup  ## run every command of docs/two-hospitals.md and write the page anew
+	$(BIN)/python docs/two_hospitals.py
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -4,6 +4,7 @@ python benchmarks/federation.py            # all of the following
 python benchmarks/federation.py rounds     # four sites with certificates: W2, and the overhead of a round
 python benchmarks/federation.py many       # 32 sites in NVFLARE's simulator: 50 rounds, memory of each process
 python benchmarks/federation.py large      # parameters of 143 MB, down and up
+python benchmarks/federation.py precision  # what float32 changes
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from statistics import median
 import psutil
 import torch
 
+from anabranch import seeds
 from anabranch.engines import train_on
+from anabranch.methods.ffm._half import flow_network
 from anabranch.recipes import recipe
 from anabranch.runs import Notes, RunFolder, train
 
@@ -112,10 +115,41 @@ def large(root: Path) -> bool:
     return accepted == 8 and size > 142e6
 
 
+def precision(root: Path) -> bool:
+    """How far float32 runs end from each other, in units of the way that training went: 200 rounds, two sites."""
+    held = True
+    for method in ("vanilla", "lot", "got", "sd"):
+        changes = ["silos=2", "data.points=500", "rounds=200", "evaluation.nfe=[1]", "evaluation.points=64"]
+        changes += ["semidiscrete.rounds=100", "semidiscrete.noises=65536", "semidiscrete.block=32768"]
+        plain, fused = config(*changes, method=method), config(*changes, "fused=true", method=method)
+        runs = {"plain": plain, "one pass": fused}
+        for name, settings in runs.items():
+            train(settings, root / method / name)
+        train_on("nvflare-sim", plain, root / method / "NVFLARE", Notes())
+        ends = {name: parameters(root / method / name) for name in ("plain", "one pass", "NVFLARE")}
+        travelled = (ends["plain"] - start_of(plain)).norm()
+        apart = {name: float((ends[name] - ends["plain"]).norm() / travelled) for name in ("one pass", "NVFLARE")}
+        print(f"{method}: NVFLARE {apart['NVFLARE']:.1e}, one pass for all silos {apart['one pass']:.1e}")
+        held = held and apart["NVFLARE"] == 0
+    return held
+
+
+def parameters(path: Path) -> torch.Tensor:
+    checkpoint, _ = RunFolder(path).load_checkpoint()
+    values = {name: t for name, t in checkpoint.state.items() if name.startswith("flow/value/")}
+    return torch.cat([values[name].flatten() for name in sorted(values)])
+
+
+def start_of(settings) -> torch.Tensor:
+    network = flow_network(settings.settings, 2, seeds.derive(settings.seed, "flow"))
+    values = dict(network.named_parameters())
+    return torch.cat([values[name].detach().flatten() for name in sorted(values)])
+
+
 def main() -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    parts = {"rounds": rounds, "many": many, "large": large}
+    parts = {"rounds": rounds, "many": many, "large": large, "precision": precision}
     held = True
     for name in sys.argv[1:] or parts:
         root = Path(tempfile.mkdtemp(prefix="anabranch-bench-"))

@@ -162,7 +162,7 @@ class Mutator:
 
     def __call__(self, data: bytes, question: bool) -> bytes:
         for _ in range(int(self.random.integers(1, 3))):
-            if self._chance(0.65):
+            if self._chance(0.75):
                 data = self._edited(data, question)
             else:
                 ways: list[Callable[[bytes], bytes]] = [self._flip, self._cut, self._insert, self._splice, self._length]
@@ -360,6 +360,7 @@ def attack_site(count: int, real: list[Scene], seed: int) -> Outcome:
             return f"half failed ({cause.split(':')[0]})" if cause else reply.error
 
         outcome.take(data, judge)
+    faulthandler.cancel_dump_traceback_later()
     return outcome
 
 
@@ -388,6 +389,7 @@ def attack_server(count: int, real: list[Scene], seed: int) -> Outcome:
             return None
 
         outcome.take(data, judge)
+    faulthandler.cancel_dump_traceback_later()
     return outcome
 
 
@@ -418,7 +420,6 @@ def main() -> None:
         before, started = _peak(), time.monotonic()
         outcomes = {"site": attack_site(options.messages, real, options.seed)}
         outcomes["server"] = attack_server(options.messages, real, options.seed + 1)
-    faulthandler.cancel_dump_traceback_later()
     grown = _peak() - before
     for side, outcome in outcomes.items():
         print(f"{side}: {outcome}")

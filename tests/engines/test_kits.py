@@ -362,6 +362,21 @@ class TestRunSite:
         with pytest.raises(UsageError, match="kit is that of site 'hamburg', the folder that of 'porto'"):
             run_site(kits.sites["hamburg"], tmp_path)
 
+    def test_the_server_of_another_federation_is_refused(self, running, tmp_path):
+        other = provision(
+            tmp_path / "other", ["porto"], port=running.port, admin_port=running.admin_port, project="another"
+        )
+        (tmp_path / "site.toml").write_text('name = "porto"\n[data]\nfile = "x.npy"\n')
+        with pytest.raises(AnabranchError, match="is not of this kit's federation"):
+            run_site(other.sites["porto"], tmp_path)
+
+    def test_a_kit_without_its_key_is_refused(self, kits, tmp_path):
+        shutil.copytree(kits.sites["porto"], tmp_path / "kit")
+        (tmp_path / "kit" / "startup" / "client.key").unlink()
+        (tmp_path / "site.toml").write_text('name = "porto"\n[data]\nfile = "x.npy"\n')
+        with pytest.raises(UsageError, match="no usable certificate"):
+            run_site(tmp_path / "kit", tmp_path)
+
     def test_it_becomes_the_sites_process(self, kits, tmp_path, monkeypatch):
         (tmp_path / "site.toml").write_text('name = "porto"\n[data]\nfile = "x.npy"\n')
         seen = []

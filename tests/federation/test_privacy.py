@@ -127,6 +127,14 @@ class TestNoise:
         difference = asked[1] - asked[0]
         assert not torch.allclose(difference, torch.full((2,), 3.0), atol=1e-5)
 
+    def test_two_questions_at_one_place_of_two_sessions_get_different_noise(self):
+        """Otherwise the server begins anew, asks something else at the same place, and subtracts."""
+        engine, asked = LocalEngine([made := silo()], postprocessors=[Noise(1.0, (Told.kind,))]), []
+        for session, scale in ((1, 1.0), (2, 2.0)):
+            made.cache["reply"] = told(scale)
+            asked.append(engine.ask({"a": Envelope("run", 1, 1, Tell(session), session)}).answers["a"].value)
+        assert not torch.allclose(asked[1] - asked[0], torch.full((2,), 3.0), atol=1e-5)
+
     def test_it_covers_every_floating_point_number(self):
         assert Noise(1.0, (Told.kind,))(silo(), told()).number != 0.5
 

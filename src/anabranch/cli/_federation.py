@@ -44,13 +44,12 @@ def provision(
 
     names = [name.strip() for name in sites.split(",") if name.strip()]
     kits = make(folder, names, server, port, admin_port, admin)
-    lines = [["kit", "goes to"], [str(kits.server), f"the machine {server}, which starts the server"]]
-    lines += [
-        [str(kit), f"the institution '{name}', which starts its site with it"] for name, kit in kits.sites.items()
-    ]
-    lines += [[str(kits.admin), f"{admin}, who submits jobs"]]
+    place = folder / "kits"
+    lines = [["kit", "goes to"], [str(place / "server"), f"the machine {server}, which starts the server"]]
+    lines += [[str(place / name), f"the institution '{name}', which starts its site with it"] for name in kits.sites]
+    lines += [[str(place / "admin"), f"{admin}, who submits jobs"]]
     print_table(lines, "Kits: hand each one over in private, since it holds a key")
-    typer.echo(f"What signs certificates is in {kits.folder / 'authority'}; keep it, and keep it to yourself.")
+    typer.echo(f"What signs certificates is in {folder / 'authority'}; keep it, and keep it to yourself.")
 
 
 @app.command()

@@ -160,6 +160,18 @@ def sample(
 
 @app.command()
 @sentences
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder.")],
+    out: Annotated[Path | None, typer.Option(help="The folder to write; RUN/export by default.")] = None,
+) -> None:
+    """Write the trained flow with a card that says what it is, to be handed on."""
+    from anabranch.runs import export
+
+    typer.echo(f"Exported: {export(run, out)}")
+
+
+@app.command()
+@sentences
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="One or more run folders.")],
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),

@@ -15,6 +15,7 @@ from anabranch.runs import Config, Notes, Row, RunFolder, resume, train
 
 ENGINES = {
     "local": "all silos in this process",
+    "flower-sim": "Flower's simulation: one process for all sites on this machine, for coarse rounds",
     "nvflare-sim": "NVFLARE's simulator: a process for each site on this machine",
     "nvflare-poc": "NVFLARE on this machine with a server, sites and certificates of its own, ended with the run",
     "nvflare": "NVFLARE between institutions: the federation whose kits lie in the folder named by --federation",
@@ -32,7 +33,10 @@ def train_on(engine: str, config: Config, path: Path, notes: Notes, federation: 
         raise UsageError("What guards a site's answers is the site's own setting; leave [privacy] out of the run.")
     if engine == "local":
         return train(config, path, notes)
-    require("nvflare")
+    if engine == "flower-sim":
+        require("flower", "flwr", "ray")
+    else:
+        require("nvflare")
     folder = RunFolder(path)
     with folder.locked():
         folder.begin(config)
@@ -41,10 +45,11 @@ def train_on(engine: str, config: Config, path: Path, notes: Notes, federation: 
         return _train_elsewhere(engine, config, path, notes, federation)
 
 
-def require(extra: str) -> None:
-    """Refuses to go on without an optional package, and says how to get it."""
-    if find_spec(extra) is None:
-        raise UsageError(f'This needs {extra}, which is not installed; pip install "anabranch[{extra}]".')
+def require(extra: str, *packages: str) -> None:
+    """Refuses to go on without the packages of an extra (by default the one of its name), and says how to get them."""
+    for package in packages or (extra,):
+        if find_spec(package) is None:
+            raise UsageError(f'This needs {package}, which is not installed; pip install "anabranch[{extra}]".')
 
 
 def resume_on_its_engine(path: Path, notes: Notes) -> list[Row]:
@@ -75,13 +80,19 @@ def _ended_like_an_interrupt() -> Iterator[None]:
 
 def _train_elsewhere(engine: str, config: Config, path: Path, notes: Notes, federation: Path | None) -> list[Row]:
     from anabranch.engines._trial import write_sites
+
+    if federation is None:
+        write_sites(config, path / "sites")
+    if engine == "flower-sim":
+        from anabranch.engines.flower import train_in_simulation
+
+        return train_in_simulation(path, notes, path / "sites")
     from anabranch.engines.nvflare._drive import train_in_simulator, train_on_kits
     from anabranch.engines.nvflare._kits import read_kits
     from anabranch.engines.nvflare._trial import on_own_kits
 
     if federation is not None:
         return train_on_kits(config, path, notes, read_kits(federation))
-    write_sites(config, path / "sites")
     if engine == "nvflare-sim":
         return train_in_simulator(config, path, notes, path / "sites")
     with on_own_kits(path / "federation", path / "sites", path.parent) as kits:

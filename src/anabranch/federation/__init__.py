@@ -13,7 +13,7 @@ from anabranch.federation._optimizer import OPTIMIZERS, SCHEDULES, OptimizerStat
 from anabranch.federation._policy import WITHDRAWN, Policy
 from anabranch.federation._privacy import Clip, Noise, Postprocessor
 from anabranch.federation._remote import Carry, RemoteEngine
-from anabranch.federation._silo import Silo, answers, answers_together, reply_type
+from anabranch.federation._silo import STEP, Silo, answers, answers_together, reply_type
 from anabranch.federation._site import Site
 from anabranch.federation._standing import Done, Gathered, Join, Joined, Keep, Rewind
 from anabranch.federation._store import load, save, write_atomically
@@ -24,6 +24,7 @@ __all__ = [
     "KINDS",
     "OPTIMIZERS",
     "SCHEDULES",
+    "STEP",
     "WEIGHTINGS",
     "WITHDRAWN",
     "AuditLog",

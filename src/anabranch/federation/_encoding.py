@@ -20,6 +20,7 @@ from anabranch.errors import MessageError, unknown
 from anabranch.federation._message import KINDS, SCALARS, WIRE_DTYPES, Message, check, field_types, tensors_of
 
 LARGEST = 4 * 2**30  # bytes; more than any sensible message, less than what would exhaust a server
+LONGEST_HEADER = 2**24  # bytes, of scalars and of the list of tensors: reading one takes twenty times its length
 _sizes: dict[tuple[Any, ...], int] = {}
 
 
@@ -45,6 +46,9 @@ def decode(data: bytes) -> Message:
     if len(data) > LARGEST:
         raise MessageError(f"A message of {len(data)} bytes arrived; the largest allowed has {LARGEST}.")
     start = 4 + int.from_bytes(data[:4], "little")
+    listed = int.from_bytes(data[start : start + 8], "little")
+    if start > len(data) or max(start, listed) > LONGEST_HEADER:
+        raise MessageError("Bytes arrived that are no message: a header is cut off or too long.")
     try:
         header = json.loads(data[4:start].decode())
         length = header.pop("bytes", 0)
@@ -81,7 +85,7 @@ def _build(cls: type[Message], header: dict[str, Any], tensors: dict[str, Tensor
     for name, (hint, _) in field_types(cls).items():
         if name in header:
             values[name] = header.pop(name)
-            if hint is float and type(values[name]) is int:
+            if hint is float and type(values[name]) is int and abs(values[name]) < 2**63:
                 values[name] = float(values[name])
         elif get_origin(hint) is dict:
             keys = [key for key in tensors if key.startswith(f"{name}/")]
@@ -89,7 +93,7 @@ def _build(cls: type[Message], header: dict[str, Any], tensors: dict[str, Tensor
         elif name in tensors:
             values[name] = tensors.pop(name)
     if header or tensors:
-        raise MessageError(f"'{cls.kind}' arrived with unknown fields: {', '.join([*header, *tensors][:4])}.")
+        raise MessageError(f"'{cls.kind}' arrived with unknown fields: {', '.join([*header, *tensors][:4])[:200]}.")
     try:
         message = cls(**values)
     except TypeError as error:

@@ -25,6 +25,8 @@ WIRE_DTYPES: dict[torch.dtype, tuple[str, int]] = {
     torch.uint8: ("U8", 1),
     torch.bool: ("BOOL", 1),
 }
+MOST_SIDES = 8  # of a tensor
+LONGEST_SIDE = 2**32  # no message holds as many numbers, but an empty tensor may claim to
 
 
 class Message:
@@ -148,15 +150,36 @@ def check(message: object, question: Message | None = None) -> None:
             raise MessageError(f"'{message.kind}' arrived with {name} of more than 64 bits.")
         if isinstance(value, float) and not math.isfinite(value):
             raise MessageError(f"'{message.kind}' arrived with {name} = {value}, which is not a finite number.")
+        if isinstance(value, str) and not _is_text(value):
+            raise MessageError(
+                f"'{message.kind}' arrived with {name} that is no text: half of a character stands alone."
+            )
     for name, tensor in tensors_of(message).items():
-        if not isinstance(tensor, Tensor):
-            raise MessageError(f"'{message.kind}' arrived with {name}, which is no tensor.")
-        if tensor.dtype not in WIRE_DTYPES:
-            raise MessageError(f"'{message.kind}' arrived with {name} of {tensor.dtype}, which no message may hold.")
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise MessageError(f"'{message.kind}' arrived with numbers in {name} that are not finite.")
+        _check_tensor(f"'{message.kind}' arrived with", name, tensor)
     if question is not None:
         message.validate(question)
+
+
+def _is_text(value: str) -> bool:
+    """Whether it can be written down: JSON can spell lone surrogates, which no file and no screen takes."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_tensor(arrived: str, name: str, tensor: Any) -> None:
+    if not isinstance(tensor, Tensor):
+        raise MessageError(f"{arrived} {name}, which is no tensor.")
+    if tensor.dtype not in WIRE_DTYPES:
+        raise MessageError(f"{arrived} {name} of {tensor.dtype}, which no message may hold.")
+    if tensor.ndim > MOST_SIDES or max(tensor.shape, default=0) >= LONGEST_SIDE:
+        raise MessageError(f"{arrived} {name} of a shape that no message may hold: {tensor.ndim} sides.")
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        raise MessageError(f"{arrived} numbers in {name} that are not finite.")
+    if tensor.dtype is torch.bool and bool((tensor.view(torch.uint8) > 1).any()):
+        raise MessageError(f"{arrived} bytes in {name} that are neither true nor false.")
 
 
 def same_shapes(kind: str, got: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:

@@ -11,7 +11,7 @@ from anabranch.federation._encoding import decode
 from anabranch.federation._local import Replies
 from anabranch.federation._message import Envelope, Message, check
 from anabranch.federation._silo import reply_type
-from anabranch.federation._wire import Refused, encode_question
+from anabranch.federation._wire import Refused, encode_question, readable
 
 Carry = Callable[[Mapping[str, bytes], float | None], Mapping[str, bytes | BaseException]]
 """Takes each silo's question to it, all at once, and brings back its answer, or why there is none, within the time."""
@@ -57,8 +57,8 @@ class RemoteEngine:
             try:
                 reply = replies.answers[name] = self._accept(name, envelopes[name], data)
             except AnabranchError as error:
-                replies.failures[name] = str(error)
-                self.book({"left_out": name, "why": str(error), **place})
+                why = replies.failures[name] = readable(str(error))
+                self.book({"left_out": name, "why": why, **place})
             else:
                 assert isinstance(data, bytes)
                 self.book({"accepted": name, "kind": reply.kind, "answer": digest(data), **place})

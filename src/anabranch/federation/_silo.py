@@ -15,6 +15,7 @@ from torch import Tensor
 from anabranch import seeds
 from anabranch.data import Points, Table, check_points, split
 from anabranch.errors import DataError, RefusedError, UsageError
+from anabranch.federation._encoding import encode
 from anabranch.federation._message import Envelope, Message
 
 Answer = Callable[["Silo", Any], Message]
@@ -22,6 +23,9 @@ FusedAnswer = Callable[[Sequence["Silo"], Any, Tensor], Message]
 A = TypeVar("A", bound=Answer)
 F = TypeVar("F", bound=FusedAnswer)
 
+MOST_NUMBERS = 2**30  # held at once for one question: four gibibytes in float32
+MOST_WORK = 2**44  # multiplications for one question: an hour or two on one core
+STEP = 2**20  # multiplications that any step costs, however small: the time to start it
 ANSWERED = "answered/"  # the silo's own count of answers, by kind: part of its state
 
 _ANSWERS: dict[type[Message], Answer] = {}
@@ -74,7 +78,8 @@ class Silo:
     `data` never leaves; `held_out` is kept from training and serves metrics. `state` holds what a method must find
     again after a restart (tensors by name), `cache` what it can rebuild, `gathered` what other silos answered. `limits`
     bounds how many answers of a kind are given in a run; `smallest_group` is the least number of points that an answer
-    may rest on. `secret` seeds what the server must not be able to foresee, such as privacy noise.
+    may rest on, `most_numbers` and `most_work` what one question may cost. `secret` seeds what the server must not be
+    able to foresee, such as privacy noise.
     """
 
     def __init__(
@@ -104,6 +109,7 @@ class Silo:
         self.smallest_group = smallest_group
         self.secret = secrets.randbits(62) if secret is None else secret
         self.folder = folder
+        self.most_numbers, self.most_work = MOST_NUMBERS, MOST_WORK
         self.state: dict[str, Tensor] = {}
         self.cache: dict[str, Any] = {}
         self.seed = 0
@@ -111,6 +117,7 @@ class Silo:
         self.sequence = 0
         self.run = ""
         self.gathered: dict[str, dict[str, Message]] = {}
+        self._asked: Message | None = None
         self._last: tuple[tuple[str, int, int, int, str], Message] | None = None
 
     @staticmethod
@@ -170,8 +177,13 @@ class Silo:
         return seeds.generator(self.seed, "shared", self.round, *names)
 
     def private_generator(self, *names: str | int) -> torch.Generator:
-        """Random numbers that nobody outside the silo can derive, fresh for every question."""
-        return seeds.generator(self.secret, "private", self.name, self.round, self.sequence, *names)
+        """Random numbers that nobody outside the silo can derive, fresh for every question.
+
+        They follow from the question itself as well as from its place: two questions at one place, in two sessions,
+        must not get the same noise, or the difference of their answers would be free of it.
+        """
+        asked = hashlib.sha256(encode(self._asked)).hexdigest() if self._asked is not None else ""
+        return seeds.generator(self.secret, "private", self.name, self.round, self.sequence, asked, *names)
 
     def rests_on(self, points: int) -> None:
         """To be called by a silo half before it answers: refuses an answer that rests on too few points."""
@@ -180,6 +192,18 @@ class Silo:
                 f"Silo '{self.name}' gives no answer that rests on fewer than {self.smallest_group} points;"
                 f" this one would rest on {points}."
             )
+
+    def affords(self, what: str, numbers: int = 0, work: int = 0) -> None:
+        """To be called by a silo half before it works: refuses what would take too much memory or time.
+
+        `numbers` are held at once, `work` counts multiplications; the bounds are `most_numbers` and `most_work`.
+        """
+        for cost, most, unit in ((numbers, self.most_numbers, "numbers"), (work, self.most_work, "multiplications")):
+            if cost > most:
+                raise RefusedError(
+                    f"Silo '{self.name}' does not do {what}: it would take {cost:.1e} {unit}, and one question may take"
+                    f" {most:.1e}."
+                )
 
     def answer(self, envelope: Envelope) -> Message:
         """The reply to a question; the stored one when the same place of the run is asked again."""
@@ -190,7 +214,7 @@ class Silo:
         if half is None:
             raise RefusedError(f"Silo '{self.name}' knows no answer to '{question.kind}'.")
         self.enter(envelope.run)
-        self.round, self.sequence = envelope.round, envelope.sequence
+        self.round, self.sequence, self._asked = envelope.round, envelope.sequence, question
         self._spend(question)
         reply = half(self, question)
         self._last = (envelope.place, reply)

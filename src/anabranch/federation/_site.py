@@ -16,7 +16,7 @@ from anabranch.federation._message import Envelope, Message
 from anabranch.federation._policy import Policy
 from anabranch.federation._privacy import Postprocessor, guarded_answer
 from anabranch.federation._silo import ANSWERED, Silo
-from anabranch.federation._wire import Refused, decode_question
+from anabranch.federation._wire import Refused, decode_question, readable
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Site:
         return self._sent("answered", sent, {**entry, "reply": reply.kind, "shapes": shapes_of(reply)})
 
     def _refused(self, error: AnabranchError, entry: dict[str, Any]) -> bytes:
-        refusal = Refused(type(error).__name__, str(error))
+        refusal = Refused(type(error).__name__, readable(str(error)))
         return self._sent("refused", encode(refusal), {**entry, "sentence": refusal.sentence})
 
     def _sent(self, verdict: str, sent: bytes, entry: dict[str, Any]) -> bytes:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -17,6 +18,8 @@ from anabranch.federation import _store
 from anabranch.federation._encoding import assemble, head
 from anabranch.federation._message import Message, tensors_of
 from anabranch.federation._silo import Silo, answers
+
+MOST_DIMENSIONS = 2**20  # of points: the server's network grows with them
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,11 @@ class Joined(Message, kind="join.reply"):
     count: int
     dimension: int
     number: int
+
+    def validate(self, question: Message) -> None:
+        """A size that can be."""
+        if not (1 <= self.count < 2**53 and 1 <= self.dimension <= MOST_DIMENSIONS):
+            raise MessageError(f"A silo of {self.count} points in {self.dimension} dimensions cannot be.")
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,11 @@ class Gathered(Message, kind="gathered"):
 
     def replies(self) -> dict[str, Message]:
         """The replies again, by silo."""
-        heads, parts = json.loads(self.heads), defaultdict[str, dict[str, Tensor]](dict)
+        try:
+            heads: Any = json.loads(self.heads)
+        except (ValueError, RecursionError) as error:
+            raise MessageError(f"Gathered answers arrived that cannot be read ({type(error).__name__}).") from error
+        parts = defaultdict[str, dict[str, Tensor]](dict)
         for place, tensor in self.tensors.items():
             name, _, key = place.partition("/")
             parts[name][key] = tensor

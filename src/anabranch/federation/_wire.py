@@ -20,6 +20,7 @@ from anabranch.federation._message import Envelope, Message
 
 LONGEST_NAME = 512  # characters of a run's name
 LONGEST_HEADER = 4096  # bytes of a question's header
+LONGEST_SENTENCE = 2000  # characters that are kept of what the other side wrote
 _NUMBERS = ("session", "round", "sequence")
 
 
@@ -32,6 +33,16 @@ class Refused(Message, kind="refused"):
 
     error: str
     sentence: str
+
+
+def readable(text: str) -> str:
+    r"""The other side's words, fit for a screen and a log: of bounded length, without control characters.
+
+    >>> readable("No\x1b[2J answer.")
+    'No�[2J answer.'
+    """
+    kept = "".join(letter if letter.isprintable() else "�" for letter in text[:LONGEST_SENTENCE])
+    return kept if len(text) <= LONGEST_SENTENCE else f"{kept} …"
 
 
 def installed_version() -> str:
@@ -73,8 +84,8 @@ def _check_header(header: Any) -> None:
         raise MessageError(
             f"A question of version {str(theirs)[:20]} arrived at version {ours}; install the same one on both sides."
         )
-    if not isinstance(header["run"], str) or len(header["run"]) > LONGEST_NAME:
-        raise MessageError(f"A question arrived whose run has no name of at most {LONGEST_NAME} characters.")
+    if not isinstance(header["run"], str) or len(header["run"]) > LONGEST_NAME or not header["run"].isprintable():
+        raise MessageError(f"A question arrived whose run has no name of at most {LONGEST_NAME} printable characters.")
     for name in _NUMBERS:
         if type(header[name]) is not int or not 0 <= header[name] < 2**63:
             raise MessageError(f"A question arrived with a {name} that is no whole number of 63 bits.")

@@ -4,6 +4,7 @@ from anabranch.runs._build import Assembly, build_federation, build_silos, guard
 from anabranch.runs._config import SECTIONS, Config, fill, from_dict, from_toml, merged, override
 from anabranch.runs._drive import Notes, resume, run_name, simulate, train
 from anabranch.runs._evaluate import Evaluation, Row, evaluate
+from anabranch.runs._export import ExportedFlow, export, load_exported
 from anabranch.runs._folder import Checkpoint, RunFolder, environment
 from anabranch.runs._sample import draw_samples, save_samples
 
@@ -13,6 +14,7 @@ __all__ = [
     "Checkpoint",
     "Config",
     "Evaluation",
+    "ExportedFlow",
     "Notes",
     "Row",
     "RunFolder",
@@ -21,10 +23,12 @@ __all__ = [
     "draw_samples",
     "environment",
     "evaluate",
+    "export",
     "fill",
     "from_dict",
     "from_toml",
     "guards",
+    "load_exported",
     "merged",
     "override",
     "points_of",

@@ -51,7 +51,8 @@ def train_on_kits(config: Config, path: Path, notes: Notes, kits: Kits) -> list[
 
         def one_job(job: Path) -> None:
             _assembled(console, names, config.federation.quorum, notes)
-            follower = Follower(path, notes, names)
+            here = kits.folder / "runs" / path.name  # where the server keeps the run, if it is on this machine
+            follower = Follower(here if here.parent.exists() else path, notes, names)
             record = console.run(job, follower.look)
             fetched = console.fetch(record, Path(place))
             if fetched is not None:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -61,19 +62,47 @@ def start(
 
 
 def run_site(kit: Path, folder: Path) -> NoReturn:
-    """Turns this process into the site's: it connects to the server named in the kit, and answers from the folder."""
+    """Turns this process into the site's: it connects to the server named in the kit, and answers from the folder.
+
+    A server that is not there yet is waited for; one that is not the kit's own is refused.
+    """
     kit, folder = kit.resolve(), folder.resolve()
     try:
-        name = json.loads((kit / "startup" / "fed_client.json").read_text())["client"]["fqsn"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        facts = json.loads((kit / "startup" / "fed_client.json").read_text())
+        name, server = facts["client"]["fqsn"], facts["servers"][0]
+        host, _, port = server["service"]["target"].rpartition(":")
+        address = (host, int(port))
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise UsageError(f"{kit} is no kit of a site; ask the coordinator for yours.") from error
     held = read_site(folder).name
     if held != name:
         raise UsageError(f"The kit is that of site '{name}', the folder that of '{held}'; they must belong together.")
     if parent := _parent(kit):
         raise UsageError(f"'{name}' runs already, as process {parent}; stop it first.")
+    _greet(kit / "startup", address, server["identity"])
     os.chdir(kit)
     os.execve(sys.executable, _command(kit, name), _environment({SITE: str(folder)}))
+
+
+def _greet(startup: Path, address: tuple[str, int], identity: str) -> None:
+    """Refuses a server that does not belong to the kit's federation. NVFLARE would try for ever, without a word."""
+    try:
+        context = ssl.create_default_context(cafile=str(startup / "rootCA.pem"))
+        context.load_cert_chain(startup / "client.crt", startup / "client.key")
+    except OSError as error:
+        raise UsageError(
+            f"The kit {startup.parent} has no usable certificate; ask the coordinator for another."
+        ) from error
+    try:
+        with socket.create_connection(address, 5.0) as raw, context.wrap_socket(raw, server_hostname=identity):
+            return
+    except ssl.SSLError as error:
+        raise AnabranchError(
+            f"The server at {address[0]}:{address[1]} is not of this kit's federation ({error.reason}); "
+            "take the kit that was made together with the server's."
+        ) from error
+    except OSError:
+        return  # it is not there yet
 
 
 def status(kits: Kits) -> Status:

@@ -40,6 +40,15 @@ class Console:
     def run(self, job: Path, watch: Callable[[], None]) -> dict[str, Any]:
         """Submits the job folder and waits for its end, calling `watch` meanwhile; NVFLARE's record of the job."""
         number: str = self._ask(lambda session: session.submit_job(str(job)))
+        try:
+            return self._watch(number, watch)
+        except KeyboardInterrupt:
+            with suppress(Exception):
+                self._session.abort_job(number)
+            self.say("The job was ended; its run goes on from the last checkpoint with 'anabranch resume'.")
+            raise
+
+    def _watch(self, number: str, watch: Callable[[], None]) -> dict[str, Any]:
         absent = 0
         while True:
             record: dict[str, Any] = self._ask(lambda session: session.get_job_meta(number))

@@ -28,8 +28,8 @@ def on_own_kits(folder: Path, sites: Path, runs: Path) -> Iterator[Kits]:
 
 
 def site_places(sites: Path) -> dict[str, Path]:
-    """The site folders under a folder, by name."""
-    return {place.name: place for place in sorted(sites.iterdir()) if (place / "site.toml").exists()}
+    """The site folders under a folder, by name; none where there is no such folder."""
+    return {place.parent.name: place.parent for place in sorted(sites.glob("*/site.toml"))}
 
 
 def make_trial(folder: Path, config: Config) -> Kits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -18,11 +19,14 @@ from anabranch.coupling import (
     Source,
 )
 from anabranch.data import Cloud, Points, shape
-from anabranch.errors import RefusedError
-from anabranch.federation import Silo
+from anabranch.errors import MessageError, RefusedError
+from anabranch.federation import STEP, Silo
 from anabranch.flow import Path, PathSample, network, path
 from anabranch.methods.ffm._messages import Prepare
 from anabranch.methods.ffm._settings import COUPLINGS, POTENTIAL_COUPLINGS, FlowMatching
+
+_LAYER = 2**12  # numbers that a layer costs, however narrow
+_SWEEPS = 2000  # over a matrix of costs, at most: Sinkhorn's iterations
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
     """The half that these settings describe, with a potential that the silo may have kept from before a restart."""
     settings = FlowMatching.from_json(question.settings)
     flow, dimension = settings.flow, silo.data.x.shape[1]
+    cost = cost_of_step(settings, dimension, question.weight)
+    silo.affords("a training step with these settings", cost.numbers, cost.work)
     source: Source = Cloud(question.source) if question.source is not None else shape(flow.source, dimension)
     if flow.dtype != torch.float32:
         source = _Precise(source, flow.dtype)
@@ -90,6 +96,32 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
     elif settings.coupling.name in COUPLINGS:
         coupling = COUPLINGS[settings.coupling.name](settings.coupling, question.weight)
     return FlowHalf(settings, question.weight, data, source, path(flow.path, flow.sigma), field, potential, coupling)
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What a step costs at most: numbers held at once, and multiplications."""
+
+    numbers: int
+    work: int
+
+
+def cost_of_step(settings: FlowMatching, dimension: int, weight: float) -> StepCost:
+    """An upper bound, to a small factor, for one step of the flow or of its potential."""
+    flow, coupling, potential = settings.flow, settings.coupling, settings.potential
+    size, layers, hidden, pool, repeats = flow.batch, flow.layers, flow.hidden, 0, 1
+    if coupling.name in POTENTIAL_COUPLINGS:  # the larger of two networks stands for both
+        size, layers, hidden = (max(getattr(s, n) for s in (flow, potential)) for n in ("batch", "layers", "hidden"))
+        pool = max(0, coupling.candidates)
+        repeats += max(0, coupling.descent_steps) if coupling.transform == "descent" else 0
+    if coupling.name == "balanced":  # the pool is 1/λ batches; less than a millionth of all is nobody's share
+        pool = math.ceil(size / max(weight, 1e-6))
+    elif coupling.name == "minibatch":
+        pool = size
+    network = layers * (hidden * (hidden + dimension) + _LAYER)
+    rows = size + pool
+    numbers = network + rows * (layers * hidden + dimension) + size * pool
+    return StepCost(numbers, STEP + repeats * rows * network + size * pool * (size + dimension + _SWEEPS))
 
 
 def half_of(silo: Silo) -> FlowHalf:
@@ -129,7 +161,13 @@ def potential_coupling(settings: FlowMatching, weight: float, potential: nn.Modu
 
 def load_parameters(module: nn.Module, parameters: dict[str, Tensor]) -> None:
     """Points the module's parameters at the given tensors: nothing is copied inside one process."""
-    for name, parameter in named_parameters(module).items():
+    named = named_parameters(module)
+    if parameters.keys() != named.keys():
+        raise MessageError("Parameters arrived that are not those of the network that the settings describe.")
+    for name, parameter in named.items():
+        # Torch would take another shape without a word, and compute with it whatever that costs.
+        if parameters[name].shape != parameter.shape or parameters[name].dtype != parameter.dtype:
+            raise MessageError(f"The parameter '{name}' arrived with another shape or type than the network has.")
         parameter.data = parameters[name]
 
 

@@ -46,7 +46,8 @@ class GradientReply(Message, kind="ffm.gradient.reply"):
     loss: Tensor
 
     def validate(self, question: Message) -> None:
-        """Names and shapes are those of the parameters."""
+        """Names and shapes are those of the parameters; the loss is one number."""
+        _check_number(self.kind, "loss", self.loss)
         if isinstance(question, Gradient | LocalSteps):
             same_shapes(self.kind, self.gradients, question.parameters)
 
@@ -85,7 +86,8 @@ class PotentialGradientReply(Message, kind="ffm.potential.reply"):
     value: Tensor
 
     def validate(self, question: Message) -> None:
-        """Names and shapes are those of the potential."""
+        """Names and shapes are those of the potential; the value is one number."""
+        _check_number(self.kind, "value", self.value)
         if isinstance(question, PotentialGradient):
             same_shapes(self.kind, self.gradients, question.potential)
 
@@ -164,7 +166,7 @@ class Award(Message, kind="ffm.award"):
 class Awarded(Message, kind="ffm.award.reply"):
     """Two sums over the silo's atoms: Σ ν_j g_j, for the dual value, and the unbiased χ² of its usage, for convergence.
 
-    Reveals: these two numbers.
+    Reveals: the two sums, from which no single atom can be told.
     """
 
     dual: float
@@ -205,8 +207,17 @@ class HistogramsReply(Message, kind="ffm.histograms.reply"):
     counts: Tensor
 
     def validate(self, question: Message) -> None:
-        """One row a direction, one bin more than edges."""
+        """One row a direction, one bin more than edges, and points in every row."""
         if isinstance(question, Histograms):
             wanted = (question.edges.shape[0], question.edges.shape[1] + 1)
             if tuple(self.counts.shape) != wanted or self.counts.dtype != torch.int64:
                 raise MessageError(f"Counts of shape {tuple(self.counts.shape)} arrived; {wanted} were expected.")
+            if not bool((self.counts.sum(1) > 0).all()):
+                raise MessageError("Counts arrived that hold no points.")
+
+
+def _check_number(kind: str, name: str, value: Tensor) -> None:
+    if value.shape != () or not value.is_floating_point():
+        raise MessageError(
+            f"'{kind}' arrived with {name} as {value.dtype} {tuple(value.shape)}; a number was expected."
+        )

@@ -92,8 +92,9 @@ def potential_gradient_together(
 def share_potential(silo: Silo, question: SharePotential) -> Done:
     """Keeps the finished potential as the silo's own state."""
     half = half_of(silo)
+    if half.potential is None:
+        raise RefusedError(f"The coupling '{half.settings.coupling.name}' has no potential to keep.")
     kept = {name: tensor.clone() for name, tensor in question.potential.items()}
+    load_parameters(half.potential, kept)
     silo.state.update({f"potential/{name}": tensor for name, tensor in kept.items()})
-    if half.potential is not None:
-        load_parameters(half.potential, kept)
     return Done()

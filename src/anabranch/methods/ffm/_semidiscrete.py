@@ -18,12 +18,13 @@ from torch import Tensor
 from anabranch import seeds
 from anabranch.coupling import SemiDiscrete
 from anabranch.errors import RefusedError
-from anabranch.federation import Done, Federation, Silo, answers
+from anabranch.federation import STEP, Done, Federation, Silo, answers
 from anabranch.methods.ffm._half import FlowHalf, half_of
 from anabranch.methods.ffm._messages import Award, Awarded, Lookup, Scores, Settle
 from anabranch.methods.ffm._settings import SemiDiscreteSettings
 from anabranch.transport import Nearest, SemiDual, bisect, lookup
 
+MOST_SILOS = 2**20  # whose numbers may make a seed
 DUAL_STATE = ("duals", "average", "averaged", "recent")  # what a silo keeps of its fit over a restart
 
 
@@ -112,15 +113,26 @@ def dual_of(silo: Silo, half: FlowHalf) -> SemiDual:
     return dual
 
 
+def _check_numbers(silo: Silo, numbers: Tensor) -> None:
+    if numbers.ndim != 1 or len(numbers) > MOST_SILOS:
+        raise RefusedError(
+            f"Silo '{silo.name}' was given numbers of shape {tuple(numbers.shape)}, not one of each silo."
+        )
+    if seeds.derive(silo.secret, "number", silo.seed) not in numbers.tolist():
+        raise RefusedError(f"Silo '{silo.name}' was asked about noises whose seed lacks its own number.")
+
+
 @answers(Lookup)
 def look_up(silo: Silo, question: Lookup) -> Scores:
     """min_j c(x0, x_j) − g_j over the silo's own atoms, for noises that the silo had a say in."""
     half = half_of(silo)
-    own = seeds.derive(silo.secret, "number", silo.seed)
-    if own not in question.numbers.tolist():
-        raise RefusedError(f"Silo '{silo.name}' was asked about noises whose seed lacks its own number.")
+    dual, dimension = dual_of(silo, half), silo.data.x.shape[1]
+    # Where duals still move, starved atoms are compared with every noise at once.
+    width = dimension if question.settled else dimension + len(dual.atoms)
+    work = question.count * dimension * len(dual.atoms)
+    silo.affords(f"a lookup of {question.count} noises", question.count * width, work)
+    _check_numbers(silo, question.numbers)
     noise = shared_noise(half, question.numbers, question.purpose, question.block, question.count)
-    dual = dual_of(silo, half)
     found = dual.lookup(noise, average=question.settled)
     if not question.settled:
         dual.feed(noise, found.value)
@@ -153,15 +165,18 @@ def award(silo: Silo, question: Award) -> Awarded:
 def settle(silo: Silo, question: Settle) -> Done:
     """Fits the points' own duals to the noises won, where atoms are groups, and opens the table of pairs."""
     half = half_of(silo)
+    _check_numbers(silo, question.numbers)
     silo.state["semidiscrete/numbers"] = question.numbers
     silo.state["semidiscrete/shape"] = torch.tensor([question.noises, question.block])
     if len(dual_of(silo, half).atoms) < len(silo):
+        options, (points, dimension) = half.settings.semidiscrete, silo.data.x.shape
+        work = options.local_rounds * (STEP + options.count * points * dimension)
+        silo.affords(f"{options.local_rounds} rounds of its own", options.count * (points + dimension), work)
         x = silo.data.x.cpu()
         fine = SemiDual.start(x, torch.full((len(x),), 1 / len(x)))
         noise, generator = noises_won(silo, half), silo.generator("settle")
         if not len(noise):
             raise RefusedError(f"Silo '{silo.name}' won none of {question.noises} noises; assign more of them.")
-        options = half.settings.semidiscrete
         fine.fit(
             lambda count: noise[torch.randint(len(noise), (count,), generator=generator)],
             options.local_rounds,
@@ -177,10 +192,14 @@ def settle(silo: Silo, question: Settle) -> Done:
 def noises_won(silo: Silo, half: FlowHalf) -> Tensor:
     """All noises that the silo won in the bulk assignment, drawn again from the shared seed."""
     noises, size = silo.state["semidiscrete/shape"].tolist()
+    if noises < 1 or size < 1:
+        raise RefusedError(f"Silo '{silo.name}' was told of {noises} noises in blocks of {size}.")
     numbers, won = silo.state["semidiscrete/numbers"], []
     for block in range(-(-noises // size)):
         count = block_size(noises, size, block)
         packed = silo.state[f"semidiscrete/won/{block:06d}"].numpy()
+        if len(packed) != -(-count // 8):  # numpy would make up the missing ones
+            raise RefusedError(f"Silo '{silo.name}' was told of {count} noises in block {block}, but awarded others.")
         mask = torch.from_numpy(np.unpackbits(packed, count=count).astype(bool))
         won.append(shared_noise(half, numbers, "pool", block, count)[mask])
     return torch.cat(won)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -197,7 +197,7 @@ class FlowMatching:
     def from_json(text: str) -> FlowMatching:
         """The settings in that JSON; unknown keys are refused."""
         sections: dict[str, Any] = json.loads(text)
-        kinds = {
+        kinds: dict[str, Any] = {
             "flow": FlowSettings,
             "coupling": CouplingSettings,
             "potential": PotentialSettings,
@@ -206,8 +206,17 @@ class FlowMatching:
         for name, section in sections.items():
             if name not in kinds:
                 raise unknown("section", name, kinds)
-            for key in section:
-                known = [f.name for f in fields(kinds[name])]
-                if key not in known:
-                    raise unknown(f"key in [{name}]", key, known)
+            defaults = asdict(kinds[name]())
+            for key, value in section.items():
+                if key not in defaults:
+                    raise unknown(f"key in [{name}]", key, defaults)
+                _check_type(f"{name}.{key}", value, type(defaults[key]))
         return FlowMatching(**{name: kinds[name](**section) for name, section in sections.items()})
+
+
+def _check_type(name: str, value: object, wanted: type) -> None:
+    """A whole number may stand for a float; nothing else is turned into anything."""
+    if type(value) is not wanted and not (wanted is float and type(value) is int):
+        raise UsageError(f"{name} is {str(value)[:40]!r}; a value of type {wanted.__name__} is needed.")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise UsageError(f"{name} is a number of more than 64 bits.")

@@ -13,7 +13,15 @@ from anabranch.coupling import Independent, Pairs
 from anabranch.errors import RefusedError
 from anabranch.federation import Done, Silo, answers, answers_together
 from anabranch.flow import PathSample
-from anabranch.methods.ffm._half import FlowHalf, build, gradients, half_of, load_parameters, named_parameters
+from anabranch.methods.ffm._half import (
+    FlowHalf,
+    build,
+    cost_of_step,
+    gradients,
+    half_of,
+    load_parameters,
+    named_parameters,
+)
 from anabranch.methods.ffm._messages import Gradient, GradientReply, Histograms, HistogramsReply, LocalSteps, Prepare
 from anabranch.methods.ffm._semidiscrete import table
 from anabranch.metrics import projection_counts
@@ -92,6 +100,8 @@ def _weighted_gradient(field: nn.Module, sample: PathSample, weights: Tensor) ->
 def local_steps(silo: Silo, question: LocalSteps) -> GradientReply:
     """θ less what E local Adam steps make of it, as a pseudo-gradient; the first step's loss."""
     half = half_of(silo)
+    cost = cost_of_step(half.settings, half.data.x.shape[1], half.weight)
+    silo.affords(f"{question.steps} local steps", work=question.steps * cost.work)
     _load(half, question)
     load_parameters(half.field, {name: tensor.clone() for name, tensor in question.parameters.items()})
     optimizer = torch.optim.Adam(half.field.parameters(), lr=question.rate)
@@ -112,6 +122,8 @@ def histograms(silo: Silo, question: Histograms) -> HistogramsReply:
     if silo.held_out is None:
         raise RefusedError(f"Silo '{silo.name}' holds no points out; set data.held_out to more than zero.")
     silo.rests_on(len(silo.held_out))
+    lines = question.directions.numel() // max(1, silo.held_out.shape[1])
+    silo.affords(f"histograms along {lines} directions", numbers=lines * len(silo.held_out))
     return HistogramsReply(projection_counts(silo.held_out, question.directions, question.edges))
 
 

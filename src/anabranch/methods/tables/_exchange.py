@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from anabranch.data import KINDS as COLUMN_KINDS
 from anabranch.data import Encoder, Points, Summary, Table, infer_kinds, merge, summarise
-from anabranch.errors import DataError, RefusedError, unknown
+from anabranch.errors import DataError, MessageError, RefusedError, unknown
 from anabranch.federation import Done, Federation, Message, Silo, answers
 
 
@@ -33,6 +34,13 @@ class SummaryReply(Message, kind="tables.summarise.reply"):
 
     summary: str
 
+    def validate(self, question: Message) -> None:
+        """A summary of some table."""
+        try:
+            _summary(self.summary)
+        except Exception as error:
+            raise MessageError(f"A summary arrived that is none ({type(error).__name__}).") from error
+
 
 @dataclass(frozen=True)
 class Encode(Message, kind="tables.encode"):
@@ -50,7 +58,7 @@ def agree(federation: Federation, missing: str = "refuse", categorical: tuple[st
     replies = federation.ask(Summarise(json.dumps(categorical)))
     if replies.failures:
         raise DataError(" ".join(replies.failures.values()))
-    summaries = {name: _summary(json.loads(reply.summary)) for name, reply in replies.answers.items()}  # type: ignore[attr-defined]
+    summaries = {name: _summary(reply.summary) for name, reply in replies.answers.items()}  # type: ignore[attr-defined]
     columns = {name for summary in summaries.values() for name in summary.kinds}
     for name in categorical:
         if name not in columns:
@@ -86,7 +94,10 @@ def summarise_table(silo: Silo, question: Summarise) -> SummaryReply:
 def encode_table(silo: Silo, question: Encode) -> Done:
     """The silo half: its rows become its points."""
     try:
-        x = Encoder.from_json(question.encoder).encode(_table(silo), question.missing)
+        encoder, table = Encoder.from_json(question.encoder), _table(silo)
+        width = encoder.dimension
+        silo.affords(f"an encoding in {width} coordinates", numbers=2 * width * max(width, len(table)))
+        x = encoder.encode(table, question.missing)
     except DataError as error:
         raise DataError(f"Silo '{silo.name}': {error}") from error
     silo.hold(Points(x, torch.zeros(len(x), dtype=torch.long)))
@@ -99,7 +110,19 @@ def _table(silo: Silo) -> Table:
     return silo.table
 
 
-def _summary(values: dict[str, Any]) -> Summary:
+def _summary(text: str) -> Summary:
+    """The summary in that JSON; a ValueError where its parts do not fit each other."""
+    values: dict[str, Any] = json.loads(text)
+    names, kinds, categories = values["names"], values["kinds"], values["categories"]
+    numeric = [name for name in names if kinds[name] == "numeric"]
     numbers = {key: torch.tensor(values[key], dtype=torch.float64) for key in ("count", "total", "squares")}
     whole = torch.tensor(values["whole"], dtype=torch.bool)
-    return Summary(tuple(values["names"]), values["kinds"], **numbers, whole=whole, categories=values["categories"])
+    if any(tensor.shape != (len(numeric),) for tensor in (*numbers.values(), whole)):
+        raise ValueError("as many numbers as numeric columns are needed")
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names) or kinds.keys() != set(names):
+        raise ValueError("every column needs one name and one kind")
+    if not set(kinds.values()) <= set(COLUMN_KINDS) or categories.keys() != set(names) - set(numeric):
+        raise ValueError("a column is numeric, or has categories")
+    if not all(type(n) is int and 0 < n < 2**53 for counts in categories.values() for n in counts.values()):
+        raise ValueError("categories are counted in whole numbers")
+    return Summary(tuple(names), kinds, **numbers, whole=whole, categories=categories)
