@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -94,7 +96,8 @@ def _run(todo: list[Cell], cells: list[Cell], jobs: int, watch: Watch) -> dict[s
     failures: dict[str, str] = {}
     # The dearest first, so that no long cell is left alone at the end.
     queue = sorted(todo, key=lambda cell: -_price(cell.config))
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, initializer=_end_with, initargs=(os.getpid(),)) as pool:
         running: dict[Future[list[Row]], Cell] = {}
         try:
             while queue or running:
@@ -121,3 +124,14 @@ def _price(config: Config) -> float:
 
 def _sentence(error: BaseException) -> str:
     return str(error) if isinstance(error, AnabranchError) else f"{type(error).__name__}: {error}"
+
+
+def _end_with(parent: int) -> None:
+    """Has a worker end when the process that started it is killed; left to itself it would wait for ever."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
