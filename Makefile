@@ -12,7 +12,7 @@ setup: $(VENV)/.ready  ## create the environment (quick when nothing changed)
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,learn,nvflare]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,learn,nvflare,flower]"
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.ready

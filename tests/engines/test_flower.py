@@ -120,8 +120,8 @@ class TestRuns:
         started = simulation(path)
         starter.kill()
         starter.wait()
-        assert not RunFolder(path).finished
         assert started and not psutil.wait_procs(started, 10)[1]
+        assert not RunFolder(path).finished
         resume_on_its_engine(path, Notes())
         assert equal(bench.parameters(path), bench.local(config, tmp_path / "local"))
 

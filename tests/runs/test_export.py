@@ -85,7 +85,7 @@ def test_real_sites_and_pooled_data_are_called_so(run, tmp_path):
     assert "No row left a site" in card["data"]["where"] and "not known here" in card["privacy"]["guards"][0]
     train(tiny(data={"pooled": True}), tmp_path / "pooled")
     card = load_exported(export(tmp_path / "pooled")).card
-    assert "one place" in card["data"]["where"] and card["data"]["silos"]["pooled"]["points"] is None
+    assert "one place" in card["data"]["where"] and card["data"]["silos"]["pooled"]["points"] == 80
 
 
 def test_samples_of_tables_can_be_decoded(tables, tmp_path):

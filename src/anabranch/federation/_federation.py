@@ -78,6 +78,7 @@ class Federation:
         self.insist = insist
         self.absent: dict[str, str] = {}
         self.ledger = Ledger()
+        self.sizes: dict[str, int] = {}
         self.weight: dict[str, float] = {}
         self.numbers: Tensor = torch.empty(0, dtype=torch.long)
         self.dimension = 0
@@ -113,7 +114,8 @@ class Federation:
                     f" {joined[first].dimension}; all silos must share one space."
                 )
         self.dimension = joined[first].dimension
-        self.weight = weights(self.weighting, {name: reply.count for name, reply in joined.items()})
+        self.sizes = {name: reply.count for name, reply in joined.items()}
+        self.weight = weights(self.weighting, self.sizes)
         self.numbers = torch.tensor([joined[name].number for name in self.names])
 
     def start_round(self, number: int) -> None:

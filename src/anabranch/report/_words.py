@@ -96,6 +96,7 @@ def _setting(comparison: Comparison, problem: str) -> str:
     config = next((run.config for run in runs if not run.config.data.pooled), runs[0].config)
     data = config.data
     target = f"the points of {count(len(data.files))} files" if data.files else Path(data.target).name
+    target = "the sites' own data" if data.at_sites else target
     text = f"{problem}: a flow that carries {Path(config.flow.source).name} to {target}"
     known = [comparison.statistics.silos(problem, run.method) for run in runs if not run.config.data.pooled]
     silos = max((len(found) for found in known), default=0) or len(data.files) or len(data.groups) or data.silos

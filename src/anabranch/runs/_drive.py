@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -157,10 +158,11 @@ def _times(config: Config, folder: RunFolder) -> list[Row]:
 def _save(folder: RunFolder, server: FlowServer, number: int) -> None:
     """Silos first, then the server: a server checkpoint never stands alone. Silos keep what either of the server's two
     last checkpoints may still need."""
-    known = folder.checkpoints()
-    server.federation.keep(oldest=known[-1] if known else 0)
+    saved = folder.checkpoints()
+    server.federation.keep(oldest=saved[-1] if saved else 0)
     federation = server.federation
-    facts = {"run": federation.run, "ledger": federation.ledger.state(), "dimension": federation.dimension}
+    known: dict[str, Any] = {"dimension": federation.dimension, "sizes": federation.sizes}
+    facts = {"run": federation.run, "ledger": federation.ledger.state(), **known}
     folder.save_checkpoint(Checkpoint(number, server.state(), facts))
 
 

@@ -135,7 +135,7 @@ def _card(config: Config, folder: RunFolder, checkpoint: Checkpoint, digest: str
             "dimension": checkpoint.facts["dimension"],
             "source": config.flow.source if given is None else f"{len(given)} given points, part of the model's file",
         },
-        "data": _data(config, folder, results["rows"]),
+        "data": _data(config, folder, results["rows"], checkpoint.facts.get("sizes", {})),
         "method": {"name": config.method, "rounds": results["rounds"], "seed": config.seed, **_settings(config)},
         "figures": [
             {key: row.get(key) for key in ("metric", "nfe", "solver", "value")}
@@ -156,14 +156,18 @@ def _settings(config: Config) -> dict[str, Any]:
     return {"flow": flow, **{name: asdict(getattr(config, name)) for name in used}}
 
 
-def _data(config: Config, folder: RunFolder, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _data(config: Config, folder: RunFolder, rows: list[dict[str, Any]], sizes: dict[str, int]) -> dict[str, Any]:
     silos: dict[str, dict[str, Any]] = {}
-    even = not config.data.from_file and config.data.partition in ("component", "iid") and not config.data.pooled
     for row in rows:
         if row["metric"] in ("bytes_up", "bytes_down"):
-            silo = silos.setdefault(row["silo"], {"points": config.data.points if even else None})
+            silo = silos.setdefault(row["silo"], {"points": sizes.get(row["silo"])})
             silo[row["metric"]] = silo.get(row["metric"], 0) + int(row["value"])
-    return {"where": _where(config, folder, len(silos)), "held_out": config.data.held_out, "silos": silos}
+    held_out = None if config.data.at_sites else config.data.held_out
+    return {"where": _where(config, folder, len(silos)), "held_out": held_out, "silos": silos}
+
+
+def _held_out(share: float | None) -> str:
+    return "Each site keeps points of its own for metrics." if share is None else f"Held out for metrics: {share:.0%}."
 
 
 def _engine(folder: RunFolder) -> str:
@@ -200,7 +204,7 @@ def _page(card: Mapping[str, Any]) -> str:
     parts = {
         "Model": f"The {model['what']}.\n\n"
         + _table(("", ""), [(key, model[key]) for key in ("network", "parameters", "dimension", "source", "sha256")]),
-        "Data": f"{data['where']} Held out for metrics: {data['held_out']:.0%}.\n\n"
+        "Data": f"{data['where']} {_held_out(data['held_out'])}\n\n"
         + _table(
             ("silo", "points", "bytes received", "bytes sent"),
             [
