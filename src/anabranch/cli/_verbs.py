@@ -93,7 +93,8 @@ def train(
     scale: Annotated[str, typer.Option(help="smoke, small or paper.")] = "small",
     seed: Annotated[int | None, typer.Option(help="Seed of everything but the data; 0, or the file's own.")] = None,
     engine: Annotated[
-        str, typer.Option(help="Where the silos live: local (this process), nvflare-sim, nvflare-poc or nvflare.")
+        str,
+        typer.Option(help="Where silos live: local (this process), nvflare-sim, nvflare-poc, nvflare or flower-sim."),
     ] = "local",
     federation: Annotated[
         Path | None, typer.Option(help="For the engine nvflare: the folder that 'federation provision' made.")

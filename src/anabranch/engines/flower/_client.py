@@ -2,7 +2,7 @@
 
 Flower makes a client anew for every message, and what it keeps between messages are records. A site is more: tensors,
 generators, the lock of its log. So there is one worker process for all sites, and this module, which lives as long as
-the process, keeps them. They answer one after another.
+the process, keeps them. They answer one after another: a site that hangs makes the others late.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -23,6 +24,9 @@ class Console:
     def __init__(self, kits: Kits, say: Callable[[str], None] = lambda sentence: None) -> None:
         self.kits = kits
         self.say = say
+        logging.getLogger("nvflare").addHandler(
+            logging.NullHandler()
+        )  # its warnings; what matters is said in sentences
         self._stack = ExitStack()
         self._session: Any = None
 

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from anabranch.engines.nvflare._job import SERVER_CLASSES, SITE_CLASSES
@@ -29,11 +31,12 @@ def start_simulator(
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ends the simulator with all its sites, if it still runs."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
+    """Ends the simulator with all its sites, and waits until the last of them is gone: it may hold the run's lock."""
+    with suppress(ProcessLookupError):
+        for number, seconds in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)):
+            os.killpg(process.pid, number)
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                process.poll()
+                os.killpg(process.pid, 0)  # raises when the group is empty
+                time.sleep(0.05)
