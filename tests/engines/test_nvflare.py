@@ -96,6 +96,24 @@ def test_a_site_whose_data_is_missing_is_left_out_by_name(bench, tmp_path):
     assert RunFolder(tmp_path / "run").finished
 
 
+class TestRunFolder:
+    def test_a_job_names_a_folder_by_a_plain_name(self, tmp_path, monkeypatch):
+        from anabranch.engines.nvflare._coordinator import run_folder
+
+        monkeypatch.setenv("ANABRANCH_RUNS", str(tmp_path))
+        assert run_folder("study") == tmp_path / "study"
+        for name in ("../elsewhere", "/etc", "a/b", "..", ".hidden", ""):
+            with pytest.raises(UsageError, match="plain name"):
+                run_folder(name)
+
+    def test_a_server_that_was_told_no_place_says_so(self, monkeypatch):
+        from anabranch.engines.nvflare._coordinator import run_folder
+
+        monkeypatch.delenv("ANABRANCH_RUNS", raising=False)
+        with pytest.raises(UsageError, match="ANABRANCH_RUNS"):
+            run_folder("study")
+
+
 class TestBadInput:
     def test_an_unknown_engine_is_refused(self, bench, tmp_path):
         with pytest.raises(UsageError, match="did you mean 'nvflare'"):

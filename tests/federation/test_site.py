@@ -322,6 +322,7 @@ class TestRemoteEngine:
             (RuntimeError("gone"), "could not be asked: gone"),
             (None, "nothing came back"),
             (b"junk", "was refused: Bytes arrived"),
+            ({"answer": 1}, "answered with a dict"),
             (encode(Join(3)), "answered with a 'join'"),
             (encode(Sum(torch.zeros(7))), "another shape"),
         ],

@@ -40,7 +40,8 @@ def train_on(engine: str, config: Config, path: Path, notes: Notes, federation: 
     folder = RunFolder(path)
     with folder.locked():
         folder.begin(config)
-    folder.write_json(RECORD, {"engine": engine, "federation": None if federation is None else str(federation)})
+    place = None if federation is None else str(federation.resolve())
+    folder.write_json(RECORD, {"engine": engine, "federation": place})
     with _ended_like_an_interrupt():
         return _train_elsewhere(engine, config, path, notes, federation)
 

@@ -71,8 +71,10 @@ class RemoteEngine:
     def _accept(self, name: str, envelope: Envelope, data: bytes | BaseException | None) -> Message:
         if isinstance(data, TimeoutError):
             raise AnabranchError(f"Silo '{name}' did not answer in time.")
-        if not isinstance(data, bytes):
+        if isinstance(data, BaseException) or data is None:
             raise AnabranchError(f"Silo '{name}' could not be asked: {data or 'nothing came back'}.")
+        if not isinstance(data, bytes):  # whatever the engine's own encoding lets through
+            raise MessageError(f"Silo '{name}' answered with a {type(data).__name__} instead of a message.")
         try:
             reply = decode(data)
             if isinstance(reply, Refused):

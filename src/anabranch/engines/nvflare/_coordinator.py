@@ -112,6 +112,8 @@ def run_folder(name: str) -> Path:
     """Where the server keeps this run."""
     if RUNS not in os.environ:
         raise UsageError(f"The server does not know where to keep runs: start it with {RUNS} naming a folder.")
+    if not name or Path(name).name != name or name.startswith("."):
+        raise UsageError("A job may name a run's folder by a plain name only, without a path.")
     return Path(os.environ[RUNS]) / name
 
 
