@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,22 +29,22 @@ class Follower:
         self.path = path / "metrics.jsonl"
         self.notes = notes
         self.seen = _Seen(list(names), Ledger())
-        self.rounds = 0
+        self._file = 0
         self._place = 0
 
     def look(self) -> None:
-        """Reads what is new. A file that became shorter was written anew by a run that went back."""
+        """Tells what is new. A run that went back has written another file; of what that repeats, only the last round
+        is told."""
         if not self.path.exists():
             return
-        if self.path.stat().st_size < self._place:
-            self._place = 0
-        with self.path.open() as file:
-            file.seek(self._place)
-            for line in iter(file.readline, ""):
-                if not line.endswith("\n"):
-                    break
-                self._place = file.tell()
-                self._tell(json.loads(line))
+        with self.path.open("rb") as file:
+            number = os.fstat(file.fileno()).st_ino
+            again, self._file = self._file not in (0, number), number
+            file.seek(0 if again else self._place)
+            lines = [line for line in file if line.endswith(b"\n")]  # the last one may still be being written
+            self._place = (0 if again else self._place) + sum(map(len, lines))
+        for line in lines[-1:] if again else lines:
+            self._tell(json.loads(line))
 
     def _tell(self, record: dict[str, Any]) -> None:
         fixed = {"round", "rounds", "phase", "seconds", "bytes_up", "bytes_down", "failures"}
