@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+import threading
 
 # Small products gain nothing from a BLAS's own threads, and they fight with torch's and with other runs.
 for _name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -17,7 +18,19 @@ def main() -> None:
     _keep_memory()
     from anabranch.cli._verbs import app
 
-    app()
+    try:
+        app()
+    finally:
+        _leave_threads_behind(sys.exc_info()[1])
+
+
+def _leave_threads_behind(end: BaseException | None) -> None:
+    """Ends at once where an engine's threads are still there: a session whose server is gone would wait for ever."""
+    others = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
+    if others and isinstance(end, SystemExit) and isinstance(end.code, int | None):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code or 0)
 
 
 def _keep_memory() -> None:

@@ -15,6 +15,7 @@ from anabranch.errors import AnabranchError
 
 POLL = 1.0  # seconds between looks at a job
 GHOST = 5  # looks in a row at which a job that is said to run has no process
+FIRST = 15.0  # seconds that the server has to answer at all
 AWAY = 300.0  # seconds that the server may be away, for a restart, before the run is given up
 
 
@@ -29,6 +30,7 @@ class Console:
         )  # its warnings; what matters is said in sentences
         self._stack = ExitStack()
         self._session: Any = None
+        self._met = False
 
     def __enter__(self) -> Console:
         return self
@@ -75,19 +77,21 @@ class Console:
         return Path(self._ask(lambda session: session.download_job_result(record["job_id"], str(place))))
 
     def _ask(self, command: Callable[[Any], Any]) -> Any:
-        """Runs a command, and again while the server is away."""
-        deadline, told = time.monotonic() + AWAY, False
+        """Runs a command, and again while the server is away. One that was never there is not waited for as long."""
+        patience = AWAY if self._met else FIRST
+        deadline, told = time.monotonic() + patience, False
         while True:
             try:
                 if self._session is None:
                     self._session = self._stack.enter_context(session(self.kits))
+                self._met = True
                 return command(self._session)
             except Exception as error:
                 self._close()
                 if time.monotonic() > deadline:
                     raise AnabranchError(
-                        f"The server could not be reached for {AWAY:.0f} s ({type(error).__name__}: {error});"
-                        " start it again, then continue with 'anabranch resume'."
+                        f"The server could not be reached for {patience:.0f} s: {error}"
+                        " Start it, then continue with 'anabranch resume'."
                     ) from error
                 if not told:
                     self.say("The server does not answer; waiting for it to come back.")
