@@ -86,8 +86,6 @@ def test_limits_that_just_suffice_do(tmp_path, lab, policy):
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        ({"kinds": ("join", "ffm.lokup")}, "did you mean 'ffm.lookup'"),
-        ({"kinds": ("join", "done")}, "There is no kind of question 'done'"),
         ({"limits": {"ffm.potential": 3}}, "line for 'ffm.potential', which policy.kinds does not list"),
         ({"smallest_group": 16}, "of 15 held-out points"),
         ({}, "may look up as often as it likes"),
@@ -96,6 +94,19 @@ def test_limits_that_just_suffice_do(tmp_path, lab, policy):
 def test_what_deserves_a_warning(tmp_path, lab, policy, words):
     found = check_site(lab.site(tmp_path / "a", "sd", **policy))
     assert found.ok and words in " ".join(found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ({"kinds": ("join", "ffm.lokup")}, "policy.kinds: There is no kind of question 'ffm.lokup'; did you mean"),
+        ({"kinds": ("join", "done")}, "There is no kind of question 'done'"),
+        ({"limits": {"ffm.lokup": 3}}, "policy.limits: There is no kind of question 'ffm.lokup'; did you mean"),
+    ],
+)
+def test_a_misspelt_kind_keeps_a_site_out(tmp_path, lab, policy, words):
+    found = check_site(lab.site(tmp_path / "a", "sd", **policy))
+    assert not found.ok and words in " ".join(found.obstacles)
 
 
 def test_nothing_held_out_leaves_nothing_to_count(tmp_path, lab):
@@ -127,7 +138,7 @@ def test_gaps_and_too_many_categories_of_a_table_are_found(tmp_path, lab):
     rows = [f"{number},{'NA' if number == 3 else 'x'}" for number in range(150)]
     (folder / "rows.csv").write_text("\n".join(["age,ward", *rows]))
     found = check_site(folder)
-    assert found.ok and "Column 'ward' has 1 gaps" in " ".join(found.warnings)
+    assert found.ok and "Column 'ward' has a gap" in " ".join(found.warnings)
     assert "row" in " ".join(check_site(folder, config(lab, "vanilla")).obstacles)
     filled = config(lab, "vanilla", data={"missing": "typical"})
     assert check_site(folder, filled).ok

@@ -90,10 +90,7 @@ def start(
     require("nvflare")
     from anabranch.engines.nvflare import run_site
 
-    typer.echo(
-        f"Site of {folder}: connecting. Its log is {kit / 'log.txt'}; what it answers: anabranch site log {folder}"
-    )
-    run_site(kit, folder)
+    run_site(kit, folder, typer.echo)
 
 
 @app.command()

@@ -28,7 +28,9 @@ def train_on(engine: str, config: Config, path: Path, notes: Notes, federation: 
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
     if (engine == "nvflare") != (federation is not None):
-        raise UsageError("The engine 'nvflare', and no other, needs --federation FOLDER: where its kits lie.")
+        raise UsageError(
+            "--engine nvflare and --federation FOLDER (where its kits lie) belong together; give both, or neither."
+        )
     if engine == "nvflare" and any(asdict(config.privacy).values()):
         raise UsageError("What guards a site's answers is the site's own setting; leave [privacy] out of the run.")
     if engine == "local":
@@ -37,6 +39,10 @@ def train_on(engine: str, config: Config, path: Path, notes: Notes, federation: 
         require("flower", "flwr", "ray")
     else:
         require("nvflare")
+    if federation is not None:
+        from anabranch.engines.nvflare import read_kits
+
+        read_kits(federation)  # a folder without kits is refused before anything is written
     folder = RunFolder(path)
     with folder.locked():
         folder.begin(config)

@@ -98,9 +98,10 @@ def _reveals(kind: str) -> str:
 def _look_at_policy(settings: SiteSettings, trained: int, held: int, found: Findings) -> None:
     policy = settings.policy
     asked = [kind for kind, message in KINDS.items() if reply_type(message) is not None]
-    for kind in [kind for kind in policy.kinds if kind not in asked]:
-        found.warnings.append(f"policy.kinds: {unknown('kind of question', kind, asked)}")
-    for kind in policy.limits.keys() - set(policy.kinds):
+    for key, kinds in (("kinds", policy.kinds), ("limits", policy.limits)):
+        for kind in [kind for kind in kinds if kind not in asked]:  # a misspelt limit limits nothing
+            found.obstacles.append(f"policy.{key}: {unknown('kind of question', kind, asked)}")
+    for kind in sorted(policy.limits.keys() - set(policy.kinds)):
         found.warnings.append(f"policy.limits has a line for '{kind}', which policy.kinds does not list.")
     if "join" not in policy.kinds:
         found.obstacles.append("policy.kinds does not list 'join', with which every run begins.")
@@ -137,7 +138,8 @@ def _look_at_table(table: Table, config: Config | None, found: Findings) -> None
     for name, values in table.columns.items():
         gaps = sum(text in MISSING for text in values)
         if gaps and config is None:
-            found.warnings.append(f"Column '{name}' has {gaps} gaps: only runs with data.missing = \"typical\" fit.")
+            count = "a gap" if gaps == 1 else f"{gaps} gaps"
+            found.warnings.append(f"Column '{name}' has {count}: only runs with data.missing = \"typical\" fit.")
 
 
 def _look_at_run(folder: Path, settings: SiteSettings, config: Config, trained: int, found: Findings) -> None:

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from nvflare.collab import collab
 from nvflare.collab.api.exceptions import RunAborted
 
 from anabranch.errors import AnabranchError, Paused, QuorumError, UsageError
+from anabranch.federation import Carry
 
 RUNS = "ANABRANCH_RUNS"
 STATUS = "status.json"
@@ -61,7 +62,7 @@ class Coordinator:
         missing = sorted(set(self.invited) - set(proxies))
         with ThreadPoolExecutor(len(proxies), thread_name_prefix="ask") as pool:
             config = from_dict(json.loads(base64.b64decode(self.config)))
-            carry = _carrier(proxies, pool)
+            carry = _carrier(proxies, pool, collab.context.is_aborted)
             watch = _Attendance(missing, config.federation.reentry)
             notes = Notes(progress=watch.note, pause=watch.incomplete)
             train(config, folder, notes, assemble_remote(sorted(proxies), carry))
@@ -79,9 +80,8 @@ class _Attendance:
         self.started = time.monotonic()
 
     def note(self, progress: Any, federation: Any) -> None:
-        for name in federation.names:
-            self.missed[name] = self.missed[name] + 1 if name in progress.failures else 0
-        lost = {name: progress.failures[name] for name, count in self.missed.items() if count == LOST}
+        self.missed = Counter({name: self.missed[name] + 1 for name in progress.failures})
+        lost = {name: why for name, why in progress.failures.items() if self.missed[name] >= LOST}
         if lost and progress.phase == "flow":
             federation.leave_out(lost)
 
@@ -90,8 +90,8 @@ class _Attendance:
         return waited and bool(self.missing or federation.absent)
 
 
-def _carrier(proxies: Mapping[str, Any], pool: ThreadPoolExecutor) -> Any:
-    def ask(name: str, question: bytes, patience: float) -> bytes | BaseException:
+def _carrier(proxies: Mapping[str, Any], pool: ThreadPoolExecutor, aborted: Callable[[], bool]) -> Carry:
+    def ask(name: str, question: bytes, patience: float | None) -> bytes | BaseException:
         try:
             reply: bytes = proxies[name](timeout=patience).answer(question=question)
         except RunAborted:  # the job is over, for everybody
@@ -101,9 +101,12 @@ def _carrier(proxies: Mapping[str, Any], pool: ThreadPoolExecutor) -> Any:
             return TimeoutError() if isinstance(cause, TimeoutError) else RuntimeError(type(error).__name__)
         return reply
 
-    def carry(questions: Mapping[str, bytes], patience: float) -> dict[str, bytes | BaseException]:
+    def carry(questions: Mapping[str, bytes], patience: float | None) -> dict[str, bytes | BaseException]:
         waiting = {name: pool.submit(ask, name, question, patience) for name, question in questions.items()}
-        return {name: future.result() for name, future in waiting.items()}
+        arrived = {name: future.result() for name, future in waiting.items()}
+        if aborted():  # then a call that fails says that the site was late, which it was not
+            raise RunAborted("the job was ended")
+        return arrived
 
     return carry
 

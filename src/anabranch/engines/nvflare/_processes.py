@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +61,7 @@ def start(
         raise
 
 
-def run_site(kit: Path, folder: Path) -> NoReturn:
+def run_site(kit: Path, folder: Path, say: Callable[[str], None] = lambda sentence: None) -> NoReturn:
     """Turns this process into the site's: it connects to the server named in the kit, and answers from the folder.
 
     A server that is not there yet is waited for; one that is not the kit's own is refused.
@@ -80,6 +80,7 @@ def run_site(kit: Path, folder: Path) -> NoReturn:
     if parent := _parent(kit):
         raise UsageError(f"'{name}' runs already, as process {parent}; stop it first.")
     _greet(kit / "startup", address, server["identity"])
+    say(f"Site '{name}' connects. NVFLARE's log is {kit / 'log.txt'}; what it answers: anabranch site log {folder}")
     os.chdir(kit)
     os.execve(sys.executable, _command(kit, name), _environment({SITE: str(folder)}))
 
@@ -155,7 +156,10 @@ def _check_start(kits: Kits, names: Sequence[str], site_folders: Mapping[str, Pa
         if name not in kits.participants:
             raise unknown("participant", name, kits.participants)
         if name != SERVER and name not in site_folders:
-            raise UsageError(f"Site '{name}' has no folder with its data and policy; name one.")
+            raise UsageError(
+                f"Site '{name}' has no folder with its data and policy; make one with 'anabranch site init', and say"
+                " with --sites where the sites' folders lie."
+            )
         if name != SERVER and not (site_folders[name] / "site.toml").is_file():
             raise UsageError(f"{site_folders[name]} is not the folder of a site: it has no site.toml.")
         if parent := _parent(kits.kit(name)):

@@ -51,7 +51,7 @@ class Console:
         except KeyboardInterrupt:
             with suppress(Exception):
                 self._session.abort_job(number)
-            self.say("The job was ended; its run goes on from the last checkpoint with 'anabranch resume'.")
+                self.say("The job was ended; its run goes on from the last checkpoint with 'anabranch resume'.")
             raise
 
     def _watch(self, number: str, watch: Callable[[], None]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Console:
                         " Start it, then continue with 'anabranch resume'."
                     ) from error
                 if not told:
-                    self.say("The server does not answer; waiting for it to come back.")
+                    self.say("The server does not answer; waiting for it. 'anabranch federation start' starts it.")
                     told = True
                 time.sleep(2 * POLL)
 
