@@ -91,12 +91,15 @@ class TestKeepAndRewind:
     def test_runs_do_not_clear_away_each_others_rounds(self, tmp_path):
         members = silos(tmp_path)
         one = opened(members)
+        members[0].state = dict(STATE)
         keep(one, 3)
         other = Federation(members)
         other.open("another", seed=0)
         keep(other, 7, oldest=7)
         one.open(one.run, seed=0)
+        assert not members[0].state
         one.rewind(3)
+        assert members[0].state.keys() == STATE.keys()
 
     def test_a_federation_that_does_not_insist_goes_on_without_who_cannot_rewind(self, tmp_path):
         members = silos(tmp_path)
