@@ -14,33 +14,29 @@ they reach deep. A site meets them as questions, a server as answers to its own 
 from __future__ import annotations
 
 import argparse
-import copy
 import faulthandler
 import json
 import math
 import resource
+import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from anabranch.data import Table, merge
+from anabranch.data import merge
 from anabranch.errors import AnabranchError
 from anabranch.federation import (
     KINDS,
-    Envelope,
-    Federation,
     Message,
     Policy,
     Refused,
     RemoteEngine,
-    Silo,
     Site,
     decode,
     decode_question,
@@ -49,231 +45,18 @@ from anabranch.federation import (
     tensors_of,
 )
 from anabranch.federation._message import WIRE_DTYPES, field_types
-from anabranch.methods.ffm import FlowServer, Gradient, Histograms, preset
-from anabranch.methods.tables import SummaryReply, agree
+from anabranch.methods.tables import SummaryReply
 from anabranch.methods.tables._exchange import _summary
-from anabranch.runs import from_dict, merged
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # a script finds its own folder, not the one above
+
+from benchmarks.fuzzing.mutator import Mutator
+from benchmarks.fuzzing.scenes import Scene, fresh, scenes
 
 LONGEST = 1.0  # seconds of computing for one message
 GROWTH = 2**29  # bytes of memory, over what the process held before
 ROOM = 2**32  # bytes of addresses: a larger allocation fails, and counts as a violation
-# The silos here may do little for one question, so that a question at the bound still takes no time.
-MOST_NUMBERS, MOST_WORK = 2**20, 2**30
-SMALL = {
-    "flow": {"rounds": 2, "batch": 8, "hidden": 4, "layers": 2},
-    "potential": {"before": 2, "batch": 8, "hidden": 4, "layers": 2},
-    "coupling": {"candidates": 16, "group": 4},
-    "semidiscrete": {"rounds": 2, "count": 32, "local_rounds": 2, "noises": 128, "block": 64},
-}
-
-
-# What is real -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Scene:
-    """A real question and its answer, as they are and as bytes, and the silo as it stood before."""
-
-    silo: Silo
-    envelope: Envelope
-    asked: bytes
-    answered: bytes
-
-
-def scenes(folder: Path) -> list[Scene]:
-    """One or two of every kind of question."""
-    found: dict[str, list[Scene]] = {}
-    for name, (method, changes) in enumerate(
-        [("vanilla", {}), ("lot", {"flow": {"local_steps": 2}}), ("got-entropic", {}), ("sd-protected", {})]
-    ):
-        for scene in _record(folder / str(name), method, changes):
-            found.setdefault(scene.envelope.question.kind, []).append(scene)
-    return [scene for kind in sorted(found) for scene in (found[kind][0], found[kind][-1])]
-
-
-def _record(folder: Path, method: str, changes: Mapping[str, Any]) -> Iterator[Scene]:
-    taken: list[Scene] = []
-    sites = {}
-    for name, first in (("north", 20), ("south", 50)):
-        rows = [(str(first + number % 30), "day" if number % 3 else "night") for number in range(40)]
-        silo = Silo.of_table(name, Table({"age": [a for a, _ in rows], "shift": [b for _, b in rows]}))
-        silo.secret, silo.folder = first, folder / name
-        silo.most_numbers, silo.most_work = MOST_NUMBERS, MOST_WORK
-        silo.hold_out(0.25, seed=0)
-        sites[name] = Site(silo)
-
-    def carry(questions: Mapping[str, bytes], patience: float | None) -> dict[str, bytes | BaseException]:
-        answers: dict[str, bytes | BaseException] = {}
-        for name, data in questions.items():
-            before = fresh(sites[name].silo)
-            answers[name] = answer = sites[name].answer(data)
-            taken.append(Scene(before, decode_question(data), data, answer))
-        return answers
-
-    federation = Federation(RemoteEngine(sites, carry))
-    agree(federation)
-    federation.open("fuzz", seed=1)
-    config = from_dict(merged(SMALL, {"coupling": {"name": preset(method).coupling.name}}, changes))
-    server = FlowServer(config.settings, federation)
-    for _ in server.run():
-        federation.keep(0)
-    federation.rewind(server.rounds)
-    server = FlowServer(config.settings, federation)
-    federation.gather(Gradient(server.parameters, {}))
-    federation.ask(Histograms(torch.eye(federation.dimension), torch.tensor([[-1.0, 1.0]] * federation.dimension)))
-    return iter(taken)
-
-
-def fresh(silo: Silo) -> Silo:
-    """A copy that can be asked without changing the original; tensors are never changed in place."""
-    found = copy.copy(silo)
-    found.state, found.limits, found._last = dict(silo.state), dict(silo.limits), None
-    found.cache = {name: copy.copy(value) for name, value in silo.cache.items()}
-    found.gathered = dict(silo.gathered)
-    return found
-
-
-# What is made of it -------------------------------------------------------------------------------------------------
-
-DEEP, LONG = '"@deep@"', '"@long@"'  # JSON that Python would not write, put in afterwards
-ODD: list[Any] = [None, True, False, 0, -1, 1, 3, 0.5, -0.0, 2**31, 2**53, 2**62, 2**63, 2**64, -(2**63), 10**12]
-ODD += [10**400, 1e308, -1e308, 5e-324, math.nan, math.inf, -math.inf, "", "\ud800", "x" * 5000, "\x1b[2J\n", "NaN"]
-ODD += ["@deep@", "@long@", [], {}, [[0, 2**62]], [0, 2**62], [1] * 70, [2**40], {"kind": "join"}, "../../x", "F64"]
-ODD += [
-    "F8_E4M3",
-    "BOOL",
-    "I64",
-    "refused",
-    "ffm.award",
-    "balanced",
-    "minibatch",
-    "semidiscrete",
-    "sinkhorn",
-    "descent",
-]
-
-
-class Mutator:
-    """Makes bad messages of good ones."""
-
-    def __init__(self, seed: int, originals: list[bytes]) -> None:
-        self.random = np.random.default_rng(seed)
-        self.originals = originals
-
-    def __call__(self, data: bytes, question: bool) -> bytes:
-        for _ in range(int(self.random.integers(1, 3))):
-            if self._chance(0.75):
-                data = self._edited(data, question)
-            else:
-                ways: list[Callable[[bytes], bytes]] = [self._flip, self._cut, self._insert, self._splice, self._length]
-                data = ways[self._below(len(ways))](data)
-        return data
-
-    def _below(self, count: int) -> int:
-        return int(self.random.integers(max(1, count)))
-
-    def _chance(self, share: float) -> bool:
-        return float(self.random.random()) < share
-
-    def _flip(self, data: bytes) -> bytes:
-        changed = bytearray(data)
-        for _ in range(1 + self._below(4)):
-            if changed:
-                changed[self._below(len(changed))] ^= 1 << self._below(8)
-        return bytes(changed)
-
-    def _cut(self, data: bytes) -> bytes:
-        first, last = sorted((self._below(len(data)), self._below(len(data))))
-        return data[:first] if self._chance(0.5) else data[:first] + data[last:]
-
-    def _insert(self, data: bytes) -> bytes:
-        place = self._below(len(data))
-        return data[:place] + self.random.bytes(1 + self._below(16)) + data[place:]
-
-    def _splice(self, data: bytes) -> bytes:
-        other = self.originals[self._below(len(self.originals))]
-        return data[: self._below(len(data))] + other[self._below(len(other)) :]
-
-    def _length(self, data: bytes) -> bytes:
-        place = [0, 4 + int.from_bytes(data[:4], "little")][self._below(2)]
-        blown = [0, 1, 2**16, 2**31, 2**32 - 1][self._below(5)]
-        return data[:place] + blown.to_bytes(4, "little") + data[place + 4 :]
-
-    def _edited(self, data: bytes, question: bool) -> bytes:
-        """A change in one of the parts that a message consists of; lengths are mended afterwards."""
-        try:
-            outer, message = _parted(data) if question else (b"", data)
-            header, body = _parted(message)
-            listed, numbers = _parted(body, 8) if body else (b"", b"")
-            which = self._below(8)
-            if which == 0 and question:
-                outer = self._text(outer)
-            elif which in (1, 2) and listed:
-                listed = self._text(listed)
-            elif which == 3 and numbers:
-                numbers = self._numbers(numbers)
-            else:
-                header = self._text(header)
-            body = len(listed).to_bytes(8, "little") + listed + numbers if listed else b""
-            if self._chance(0.95):
-                values = json.loads(header)
-                header = json.dumps({**values, "bytes": len(body)}).encode()
-            message = len(header).to_bytes(4, "little") + header + body
-            return len(outer).to_bytes(4, "little") + outer + message if question else message
-        except (ValueError, TypeError, RecursionError):
-            return self._flip(data)
-
-    def _numbers(self, numbers: bytes) -> bytes:
-        place, width = 4 * self._below(len(numbers) // 4), [1, 4, 8][self._below(3)]
-        bad = [b"\xff" * 8, b"\x00\x00\xc0\x7f" * 2, b"\x00\x00\x80\x7f" * 2, self.random.bytes(8)][self._below(4)]
-        return numbers[:place] + bad[:width] + numbers[place + width :]
-
-    def _text(self, text: bytes) -> bytes:
-        values = self._edit(json.loads(text))
-        changed = json.dumps(values).replace(DEEP, "[" * 3000 + "]" * 3000).replace(LONG, "9" * 5000)
-        if self._chance(0.05):
-            changed = changed.replace("{", '{"kind":"join",', 1)  # a key twice
-        return changed.encode() + b" " * (-len(changed.encode()) % 8)
-
-    def _edit(self, value: Any) -> Any:
-        """One node of the tree replaced, removed, renamed or added; JSON inside a string is a tree as well."""
-        if isinstance(value, str) and value[:1] in ("{", "[") and self._chance(0.9):
-            return json.dumps(self._edit(json.loads(value))).replace(DEEP, "[" * 3000)
-        if not isinstance(value, dict | list) or not value or self._chance(0.05):
-            return self._odd(value)
-        changed: Any = copy.copy(value)
-        key = [*value][self._below(len(value))] if isinstance(value, dict) else self._below(len(value))
-        what = self._below(20)
-        if what == 0:
-            del changed[key]
-        elif what == 1 and isinstance(changed, dict):
-            changed[str(ODD[self._below(len(ODD))])[:200]] = changed.pop(key)
-        elif what == 2:
-            extra = ODD[self._below(len(ODD))]
-            changed.update({"__metadata__": {"a": "b" * 5000}, "extra": extra}) if isinstance(changed, dict) else (
-                changed.append(extra)
-            )
-        else:
-            changed[key] = self._edit(value[key])
-        return changed
-
-    def _odd(self, value: Any) -> Any:
-        """Something else; mostly of the same type, which gets further."""
-        if type(value) is bool and self._chance(0.7):
-            return not value
-        if type(value) is int and self._chance(0.7):
-            return [value + 1, value - 1, -value, 2 ** self._below(64), 10 ** self._below(13)][self._below(5)]
-        alike = [odd for odd in ODD if type(odd) is type(value)] if self._chance(0.5) else ODD
-        return alike[self._below(len(alike))] if alike else None
-
-
-def _parted(data: bytes, width: int = 4) -> tuple[bytes, bytes]:
-    """The header that a length stands before, and the rest."""
-    end = width + int.from_bytes(data[:width], "little")
-    return data[width:end], data[end:]
-
-
-# What must hold -----------------------------------------------------------------------------------------------------
+POLICY = Policy(tuple(KINDS), 10**6, limits={"ffm.lookup": 10**6})  # so wide that a message reaches the silo
 
 
 @dataclass
@@ -285,11 +68,11 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
     slowest: float = 0.0
 
-    def take(self, data: bytes, judge: Callable[[], str | None]) -> None:
+    def take(self, scene: Scene, data: bytes, judge: Callable[[Scene, bytes], str | None]) -> None:
         """One message: `judge` gives the name of a refusal, or None, and raises where something is wrong."""
         started = time.process_time()
         try:
-            refusal = judge()
+            refusal = judge(scene, data)
         except BaseException as error:
             self.wrong.append(f"{type(error).__name__}: {str(error)[:300]} <- {data[:200]!r} …")
             return
@@ -343,60 +126,55 @@ def lawful(message: Message) -> None:
 def attack_site(count: int, real: list[Scene], seed: int) -> Outcome:
     """Mutated questions to a site."""
     outcome, mutate = Outcome(), Mutator(seed, [scene.asked for scene in real])
-    policy = Policy(tuple(KINDS), 10**6, limits={"ffm.lookup": 10**6})
-    for number in range(count):
-        scene = real[number % len(real)]
-        data, book = mutate(scene.asked, question=True), Notebook()
-        _watch(number)
-
-        def judge(scene: Scene = scene, data: bytes = data, book: Notebook = book) -> str | None:
-            reply = decode(Site(fresh(scene.silo), policy, book).answer(data))  # type: ignore[arg-type]
-            cause = book.entry.get("cause", "")
-            assert "memory" not in cause.lower(), f"an allocation failed: {cause}"
-            if not isinstance(reply, Refused):
-                lawful(decode_question(data).question)
-                lawful(reply)
-                return None
-            return f"half failed ({cause.split(':')[0]})" if cause else reply.error
-
-        outcome.take(data, judge)
-    faulthandler.cancel_dump_traceback_later()
+    for scene in _in_turn(count, real):
+        outcome.take(scene, mutate(scene.asked, question=True), _judge_site)
     return outcome
+
+
+def _judge_site(scene: Scene, data: bytes) -> str | None:
+    book = Notebook()
+    reply = decode(Site(fresh(scene.silo), POLICY, book).answer(data))  # type: ignore[arg-type]
+    cause = book.entry.get("cause", "")
+    assert "memory" not in cause.lower(), f"an allocation failed: {cause}"
+    if not isinstance(reply, Refused):
+        lawful(decode_question(data).question)
+        lawful(reply)
+        return None
+    return f"half failed ({cause.split(':')[0]})" if cause else reply.error
 
 
 def attack_server(count: int, real: list[Scene], seed: int) -> Outcome:
     """Mutated answers to a server's own questions."""
-    outcome = Outcome()
-    mutate = Mutator(seed, [*(scene.answered for scene in real), encode(Refused("RefusedError", "No."))])
-    for number in range(count):
-        scene = real[number % len(real)]
-        refusing = mutate._chance(0.05)
-        data = mutate(mutate.originals[-1] if refusing else scene.answered, question=False)
-        _watch(number)
-
-        def judge(scene: Scene = scene, data: bytes = data) -> str | None:
-            replies = RemoteEngine(["a"], lambda questions, patience: {"a": data}).ask({"a": scene.envelope})
-            if replies.failures:
-                assert replies.failures["a"].isprintable() and len(replies.failures["a"]) < 2100
-                return "MessageError" if "was refused" in replies.failures["a"] else "refusal of the site"
-            reply = replies.answers["a"]
-            lawful(reply)
-            if isinstance(reply, SummaryReply):
-                try:
-                    merge({"a": _summary(reply.summary)})
-                except AnabranchError:
-                    return "summary that does not add up"
-            return None
-
-        outcome.take(data, judge)
-    faulthandler.cancel_dump_traceback_later()
+    outcome, refusal = Outcome(), encode(Refused("RefusedError", "No."))
+    mutate = Mutator(seed, [*(scene.answered for scene in real), refusal])
+    for scene in _in_turn(count, real):
+        answered = refusal if mutate.chance(0.05) else scene.answered
+        outcome.take(scene, mutate(answered, question=False), _judge_server)
     return outcome
 
 
-def _watch(number: int) -> None:
-    """A message that takes for ever ends the process, with a trace."""
-    if number % 500 == 0:
-        faulthandler.dump_traceback_later(120, exit=True)
+def _judge_server(scene: Scene, data: bytes) -> str | None:
+    replies = RemoteEngine(["a"], lambda questions, patience: {"a": data}).ask({"a": scene.envelope})
+    if replies.failures:
+        assert replies.failures["a"].isprintable() and len(replies.failures["a"]) < 2100
+        return "MessageError" if "was refused" in replies.failures["a"] else "refusal of the site"
+    reply = replies.answers["a"]
+    lawful(reply)
+    if isinstance(reply, SummaryReply):
+        try:
+            merge({"a": _summary(reply.summary)})
+        except AnabranchError:
+            return "summary that does not add up"
+    return None
+
+
+def _in_turn(count: int, real: list[Scene]) -> Iterator[Scene]:
+    """The scenes, again and again; a message that takes for ever ends the process, with a trace."""
+    for number in range(count):
+        if number % 500 == 0:
+            faulthandler.dump_traceback_later(120, exit=True)
+        yield real[number % len(real)]
+    faulthandler.cancel_dump_traceback_later()
 
 
 def _addresses() -> int:

@@ -115,6 +115,11 @@ def test_wrong_sampling_gets_a_sentence(trained, words, sentence):
     assert result.exit_code == 2 and sentence in " ".join(result.output.split()).lower()
 
 
+def test_no_empty_bar_is_left_above_an_error(tmp_path):
+    result = run("train", "ffm-2d", "--out", tmp_path, "--set", "data.partition=ways", *CHANGES)
+    assert result.exit_code == 2 and result.output.startswith("There is no partition 'ways'")
+
+
 def test_failures_have_exit_code_1(trained, tmp_path):
     other = run("train", "ffm-2d", "--method", "vanilla", "--out", trained, *CHANGES)
     assert other.exit_code == 1 and "holds another run" in " ".join(other.output.split())

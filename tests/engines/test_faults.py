@@ -1,6 +1,8 @@
-"""Things that go wrong in a real federation, with real processes: the server is killed, a site withdraws."""
+"""Things that go wrong in a real federation, with real processes: the server is killed, a site withdraws,
+somebody presses Ctrl-C."""
 
 import json
+import os
 import signal
 import threading
 import time
@@ -81,3 +83,20 @@ def test_a_site_that_withdraws_is_left_out_and_the_run_goes_on(trial, tmp_path):
     assert all("has withdrawn" in line["why"] for line in lines if "left_out" in line)
     refused = [entry for entry in read_log(places["silo-2"] / "audit.jsonl") if entry["verdict"] == "refused"]
     assert [entry["kind"] for entry in refused].count("ffm.gradient") == 2  # then it is asked no more
+
+
+def test_ctrl_c_says_where_the_last_checkpoint_is(trial, tmp_path):
+    kits, _, config = trial
+    path, there, said = tmp_path / "here" / "run", tmp_path / "runs" / "run", []
+    thread = when(there, 15, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        train_on_kits(config, path, Notes(say=said.append), kits, tmp_path / "runs")
+    thread.join()
+    assert RunFolder(there).checkpoints() and not RunFolder(path).checkpoints()
+    assert said == [
+        f"The last checkpoint is with the server, in {there}, and not in {path};"
+        f" 'anabranch resume {path}' carries on from it."
+    ]
+    said.clear()
+    stop(kits, say=said.append)
+    assert said[-1] == "Waiting for server, silo-1, silo-2, silo-3 to end."

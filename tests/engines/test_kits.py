@@ -19,9 +19,11 @@ from nvflare.fuel.sec.authz import AuthzContext, Person
 from nvflare.security.security import FLAuthorizer
 
 from anabranch.engines.nvflare import _kits, _processes
+from anabranch.engines.nvflare._connection import session
 from anabranch.engines.nvflare._job import SERVER_CLASSES, SITE_CLASSES
 from anabranch.engines.nvflare._kits import Kits, provision, read_kits
-from anabranch.engines.nvflare._processes import run_site, session, start, status, stop
+from anabranch.engines.nvflare._processes import run_site, start, status, stop
+from anabranch.engines.nvflare._session import Console
 from anabranch.errors import AnabranchError, UsageError
 
 SITES = ("hamburg", "porto")
@@ -154,10 +156,10 @@ def test_sites_keep_their_logs_and_nothing_falls_back(kits):
     ("settings", "sentence"),
     [
         ({"sites": []}, "at least one"),
-        ({"sites": ["two words"]}, "'two words' cannot be a participant's name"),
-        ({"sites": ["-n"]}, "'-n' cannot be a participant's name"),
-        ({"sites": ["süd"]}, "'süd' cannot be a participant's name"),
-        ({"sites": ["north\n"]}, "cannot be a participant's name"),
+        ({"sites": ["two words"]}, "'two words' cannot be a site's name"),
+        ({"sites": ["-n"]}, "'-n' cannot be a site's name"),
+        ({"sites": ["süd"]}, "'süd' cannot be a site's name"),
+        ({"sites": ["north\n"]}, "cannot be a site's name"),
         ({"sites": ["x" * 64]}, "at most 63"),
         ({"sites": ["north", "North"]}, "'North' is taken"),
         ({"sites": ["server"]}, "'server' is taken"),
@@ -191,7 +193,7 @@ def test_kits_are_made_once_and_whole(tmp_path, kits, monkeypatch):
 
 def test_a_start_that_cannot_be_starts_nothing(kits, tmp_path):
     folders = site_folders(tmp_path / "sites")
-    with socket.create_server(("localhost", kits.admin_port)), pytest.raises(UsageError, match="is taken by another"):
+    with socket.create_server(("localhost", kits.admin_port)), pytest.raises(UsageError, match="federation provision"):
         start(kits, folders, tmp_path / "runs")
     with pytest.raises(UsageError, match="did you mean 'porto'"):
         start(kits, folders, tmp_path / "runs", only=["port"])
@@ -346,7 +348,7 @@ def test_a_site_that_was_ended_counts_when_it_is_heard_of_anew(kits, monkeypatch
             return [SimpleNamespace(name="porto", last_connect_time=next(times))]
 
     monkeypatch.setattr(_processes, "session", lambda *_: nullcontext(Admin()))
-    monkeypatch.setattr(_processes, "_listens", lambda *_: True)
+    monkeypatch.setattr(_processes, "listens", lambda *_: True)
     process = SimpleNamespace(poll=lambda: None)
     _processes._await_registration(kits, {"porto": process}, {"porto": 5.0}, time.monotonic() + 10)
     assert next(times, None) is None
@@ -367,8 +369,12 @@ class TestRunSite:
             tmp_path / "other", ["porto"], port=running.port, admin_port=running.admin_port, project="another"
         )
         (tmp_path / "site.toml").write_text('name = "porto"\n[data]\nfile = "x.npy"\n')
-        with pytest.raises(AnabranchError, match="is not of this kit's federation"):
+        with pytest.raises(UsageError, match=r"is not of this kit's federation .*; take the kit"):
             run_site(other.sites["porto"], tmp_path)
+        with pytest.raises(UsageError, match=r"is not of this kit's federation .*; end that one, or make"):
+            status(other)
+        with Console(other) as console, pytest.raises(UsageError, match="is not of this kit's federation"):
+            console.present()
 
     def test_a_kit_without_its_key_is_refused(self, kits, tmp_path):
         shutil.copytree(kits.sites["porto"], tmp_path / "kit")
@@ -391,7 +397,9 @@ def test_stop_ends_everything_and_can_be_repeated(running):
     _processes._end(_processes._processes(running.sites["hamburg"]), 5.0)
     begin(running, only=["porto", "hamburg"])
     assert status(running).registered == SITES
-    stop(running)
+    said = []
+    assert stop(running, say=said.append) == ["server", *SITES]
+    assert said == ["Waiting for server, hamburg, porto to end."]
     assert not processes(running)
     assert status(running).running == {} and status(running).registered == ()
-    stop(running)
+    assert stop(running, say=said.append) == [] and len(said) == 1

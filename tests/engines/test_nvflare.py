@@ -8,7 +8,7 @@ import torch
 
 from anabranch.engines import resume_on_its_engine, train_on
 from anabranch.engines._trial import write_sites
-from anabranch.engines.nvflare._drive import train_on_kits
+from anabranch.engines.nvflare._drive import _how_to_go_on, train_on_kits
 from anabranch.engines.nvflare._trial import on_own_kits
 from anabranch.errors import UsageError
 from anabranch.federation import read_log
@@ -94,6 +94,20 @@ def test_a_site_whose_data_is_missing_is_left_out_by_name(bench, tmp_path):
     assert {line["left_out"] for line in lines if "left_out" in line} == {"silo-2"}
     assert any("nothing.npz" in line.get("why", "") for line in lines)
     assert RunFolder(tmp_path / "run").finished
+
+
+class TestHowToGoOn:
+    """Where an interrupted run's last checkpoint is, by who can see it."""
+
+    def test_a_server_on_another_machine(self, tmp_path):
+        sentence = _how_to_go_on(tmp_path / "nowhere" / "run", tmp_path / "run")
+        assert sentence.startswith(f"The last checkpoint is with the server, not in {tmp_path / 'run'}; 'anabranch")
+
+    def test_a_run_of_its_own_server_is_here(self, tmp_path):
+        (tmp_path / "checkpoints").mkdir()
+        assert "There was no checkpoint yet" in _how_to_go_on(tmp_path, tmp_path)
+        (tmp_path / "checkpoints" / "round-00000003.checkpoint").touch()
+        assert _how_to_go_on(tmp_path, tmp_path).startswith(f"The last checkpoint is in {tmp_path}; 'anabranch resume")
 
 
 class TestRunFolder:

@@ -1,121 +1,26 @@
-"""`Federation.ask` and `mean`: order, failures by name, quorum, repeats, limits, fusing."""
+"""`Federation.ask` and `mean`: order, failures by name, quorum."""
 
 import re
-import time
-from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import Tensor
 
-from anabranch.errors import DataError, QuorumError, RefusedError, UsageError
-from anabranch.federation import (
-    Clip,
-    Envelope,
-    Federation,
-    LocalEngine,
-    Message,
-    Noise,
-    Participation,
-    Silo,
-    answers,
-    answers_together,
-    size,
+from anabranch.errors import DataError, QuorumError, UsageError
+from anabranch.federation import Federation, Participation, Silo, size
+from tests.federation.counting import (
+    QUESTION,
+    Count,
+    Counted,
+    Unheard,
+    behave,
+    fail,
+    linger,
+    nonsense,
+    not_a_number,
+    opened,
+    silo,
+    three,
 )
-
-
-@dataclass(frozen=True)
-class Count(Message, kind="test.federation.count"):
-    """Asks for a number that grows with every call.
-
-    Reveals: nothing; it belongs to the tests.
-    """
-
-    scale: Tensor
-    asked: int = 1
-
-    def answers(self):
-        return self.asked
-
-
-@dataclass(frozen=True)
-class Counted(Message, kind="test.federation.count.reply"):
-    """The silo's number times the scale.
-
-    Reveals: nothing; it belongs to the tests.
-    """
-
-    value: Tensor
-    calls: int
-
-
-@dataclass(frozen=True)
-class Unheard(Message, kind="test.federation.unheard"):
-    """A question that nobody answers.
-
-    Reveals: nothing; it belongs to the tests.
-    """
-
-
-def value_of(silo, question):
-    return question.scale * float(silo.data.x[0, 0])
-
-
-@answers(Count)
-def count(silo, question) -> Counted:
-    silo.calls = getattr(silo, "calls", 0) + 1
-    if hasattr(silo, "behaviour"):
-        return silo.behaviour(question)
-    return Counted(value_of(silo, question), silo.calls)
-
-
-@answers_together(Count)
-def count_together(silos, question, weights):
-    for silo in silos:
-        silo.fused = getattr(silo, "fused", 0) + 1
-    behaviours = [s.behaviour(question).value for s in silos if hasattr(s, "behaviour")]
-    values = [value_of(silo, question) for silo in silos if not hasattr(silo, "behaviour")]
-    mean = (weights[:, None] * torch.stack(values + behaviours)).sum(0)
-    return Counted(mean, 0)
-
-
-QUESTION = Count(torch.tensor([1.0, 2.0]))
-
-
-def silo(name, number=1.0, count=10, **options):
-    options.setdefault("secret", ord(name[:1] or "?"))
-    return Silo(name, torch.full((count, 2), float(number)), **options)
-
-
-def three(**options):
-    return [silo("a", 1, 10, **options), silo("b", 2, 20, **options), silo("c", 4, 10, **options)]
-
-
-def opened(silos, **options):
-    federation = Federation(silos, **options)
-    federation.open("test", seed=3)
-    return federation
-
-
-def behave(silo, behaviour):
-    silo.behaviour = behaviour
-
-
-def fail(question):
-    raise RuntimeError("the disk is gone")
-
-
-def not_a_number(question):
-    return Counted(question.scale * float("nan"), 0)
-
-
-def nonsense(question):
-    return 42
-
-
-def linger(question):
-    time.sleep(0.05)
-    return Counted(question.scale, 0)
 
 
 class TestOpen:
@@ -223,40 +128,6 @@ class TestAsk:
         assert opened(silos, fused=False).mean(QUESTION).answered == ["a", "c"]
 
 
-class TestRepeats:
-    def test_the_same_place_returns_the_stored_reply_untouched(self):
-        asked = silo("a")
-        engine = LocalEngine([asked])
-        first = engine.ask({"a": Envelope("run", 1, 1, QUESTION)}).answers["a"]
-        again = engine.ask({"a": Envelope("run", 1, 1, QUESTION)}).answers["a"]
-        assert again is first and asked.calls == 1
-
-    @pytest.mark.parametrize("place", [("other", 1, 1), ("run", 2, 1), ("run", 1, 2)])
-    def test_another_place_is_another_question(self, place):
-        asked = silo("a")
-        engine = LocalEngine([asked])
-        engine.ask({"a": Envelope("run", 1, 1, QUESTION)})
-        assert engine.ask({"a": Envelope(*place, QUESTION)}).answers["a"].calls == 2
-
-    def test_a_failure_is_not_stored(self):
-        asked = silo("a")
-        engine = LocalEngine([asked])
-        behave(asked, fail)
-        assert engine.ask({"a": Envelope("run", 1, 1, QUESTION)}).failures
-        del asked.behaviour
-        assert not engine.ask({"a": Envelope("run", 1, 1, QUESTION)}).failures
-
-    def test_every_question_of_a_round_has_a_place_of_its_own(self):
-        asked = silo("a")
-        federation = opened([asked], fused=False)
-        for _ in range(2):
-            federation.ask(QUESTION)
-            federation.mean(QUESTION)
-        federation.start_round(1)
-        federation.ask(QUESTION)
-        assert asked.calls == 5
-
-
 class TestMean:
     def mean(self, silos=None, **options):
         return opened(silos or three(), **options).mean(QUESTION)
@@ -319,163 +190,3 @@ class TestMean:
 
         one, two = (list(seen(opened(three(), participation=Participation("random", 2)))) for _ in range(2))
         assert one == two and len(set(one)) == 3
-
-
-class TestFusing:
-    def calls(self, silos):
-        return [(getattr(s, "fused", 0), getattr(s, "calls", 0)) for s in silos]
-
-    def test_one_pass_serves_all(self):
-        silos = three()
-        opened(silos).mean(QUESTION)
-        assert self.calls(silos) == [(1, 0)] * 3
-
-    def test_it_can_be_turned_off(self):
-        silos = three()
-        opened(silos, fused=False).mean(QUESTION)
-        assert self.calls(silos) == [(0, 1)] * 3
-
-    @pytest.mark.parametrize("guard", [Clip, Noise])
-    def test_a_postprocessor_of_the_reply_turns_it_off(self, guard):
-        silos = three()
-        opened(silos, postprocessors=[guard(1.0, (Counted.kind,))]).mean(QUESTION)
-        assert self.calls(silos) == [(0, 1)] * 3
-
-    def test_a_postprocessor_of_something_else_does_not(self):
-        silos = three()
-        opened(silos, postprocessors=[Clip(1.0, ("test.other",))]).mean(QUESTION)
-        assert self.calls(silos) == [(1, 0)] * 3
-
-    def test_a_limit_turns_it_off_because_answers_must_be_counted(self):
-        silos = [*three()[:2], silo("c", 4, limits={Count.kind: 5})]
-        opened(silos).mean(QUESTION)
-        assert self.calls(silos) == [(0, 1)] * 3
-
-    def test_bytes_are_those_of_plain_answers(self):
-        fused, plain = (opened(three(), fused=fused) for fused in (True, False))
-        for federation in (fused, plain):
-            federation.mean(QUESTION)
-        assert fused.ledger.entries() == plain.ledger.entries()
-
-    def test_numbers_that_are_not_finite_are_asked_for_again_and_their_silo_is_named(self):
-        silos = three()
-        behave(silos[1], not_a_number)
-        mean = opened(silos).mean(QUESTION)
-        assert self.calls(silos) == [(1, 1)] * 3
-        assert list(mean.failures) == ["b"] and mean.answered == ["a", "c"]
-        assert torch.allclose(mean.reply.value, QUESTION.scale * (0.25 * 1 + 0.25 * 4) / 0.5)
-
-    def test_an_error_is_repeated_plain_and_its_silo_is_named(self):
-        silos = three()
-        behave(silos[1], fail)
-        mean = opened(silos).mean(QUESTION)
-        assert list(mean.failures) == ["b"] and mean.answered == ["a", "c"]
-
-    def test_the_quorum_holds_fused_as_plain(self):
-        for fused in (False, True):
-            with pytest.raises(QuorumError):
-                opened(three(), quorum=2, fused=fused).mean(QUESTION, ["a"])
-
-    def test_a_postprocessor_is_never_passed_by_whatever_the_reply_is_called(self):
-        silos = three()
-        behave(silos[0], lambda question: Other(question.scale * 100))
-        answers_together(Count)(lambda s, question, weights: Other(question.scale * 100))
-        try:
-            with pytest.raises(QuorumError, match="with a Other"):  # not fused, and plain it is no fitting answer
-                opened(silos, postprocessors=[Clip(1.0, (Other.kind,))]).mean(QUESTION, ["a"])
-        finally:
-            answers_together(Count)(count_together)
-
-    def test_postprocessors_beside_an_engine_are_applied_or_refused(self):
-        try:
-            federation = opened(LocalEngine(three()), postprocessors=[Clip(0.001, (Counted.kind,))])
-        except UsageError:
-            return
-        assert float(federation.mean(QUESTION).reply.value.norm()) <= 0.0011
-
-
-@dataclass(frozen=True)
-class Other(Message, kind="test.federation.another.reply"):
-    """A reply whose name does not follow from the question's.
-
-    Reveals: nothing; it belongs to the tests.
-    """
-
-    value: Tensor
-
-
-class TestLimits:
-    def limited(self, limit=5):
-        return silo("a", limits={Count.kind: limit})
-
-    def test_answers_are_counted_as_the_question_says(self):
-        asked = self.limited()
-        federation = opened([asked])
-        for number in (2, 3):
-            assert not federation.ask(Count(QUESTION.scale, number)).failures
-        refused = federation.ask(Count(QUESTION.scale, 1)).failures["a"]
-        assert "at most 5 answers to 'test.federation.count'" in refused and "make it 6" in refused
-        assert asked.calls == 2
-
-    def test_a_refused_question_costs_nothing(self):
-        asked = self.limited()
-        federation = opened([asked])
-        assert federation.ask(Count(QUESTION.scale, 6)).failures
-        assert not federation.ask(Count(QUESTION.scale, 5)).failures
-
-    def test_a_repeated_place_costs_nothing(self):
-        asked = self.limited(1)
-        for _ in range(3):
-            asked.answer(Envelope("run", 1, 1, QUESTION))
-        with pytest.raises(RefusedError):
-            asked.answer(Envelope("run", 1, 2, QUESTION))
-
-    def test_other_kinds_are_not_counted(self):
-        asked = silo("a", limits={"something.else": 0})
-        assert not opened([asked]).ask(QUESTION).failures
-
-    def test_a_negative_number_of_answers_buys_nothing_back(self):
-        asked = self.limited(5)
-        federation = opened([asked])
-        federation.ask(Count(QUESTION.scale, 5))
-        federation.ask(Count(QUESTION.scale, -100))
-        assert federation.ask(Count(QUESTION.scale, 1)).failures
-
-
-class TestSilo:
-    def test_generators_differ_by_silo_round_and_purpose_and_repeat(self):
-        one, two = silo("a", secret=1), silo("b", secret=1)
-
-        def number(each, *names):
-            return float(torch.rand(1, generator=each.generator(*names)))
-
-        assert number(one, "x") == number(one, "x") != number(one, "y")
-        assert number(one, "x") != number(two, "x")
-        first = number(one, "x")
-        one.round = 1
-        assert number(one, "x") != first
-
-    def test_shared_numbers_are_the_same_on_every_silo(self):
-        one, two = silo("a"), silo("b")
-        draws = [torch.rand(3, generator=each.shared_generator("pool")) for each in (one, two)]
-        assert torch.equal(*draws)
-
-    def test_private_numbers_follow_from_the_secret_alone(self):
-        one, two, again = silo("a", secret=1), silo("a", secret=2), silo("a", secret=1)
-        again.seed = 99
-        draws = [torch.rand(3, generator=each.private_generator("n")) for each in (one, two, again)]
-        assert torch.equal(draws[0], draws[2]) and not torch.equal(draws[0], draws[1])
-
-    def test_secrets_are_drawn_when_none_is_given(self):
-        assert Silo("a", torch.zeros(2, 2)).secret != Silo("a", torch.zeros(2, 2)).secret
-
-    def test_it_says_what_it_is_but_shows_no_point(self):
-        assert repr(silo("a", 123.456)) == "Silo('a', 10 points in 2 dimensions)"
-
-    def test_bad_points_are_refused_in_its_name(self):
-        with pytest.raises(DataError, match="Silo 'a'"):
-            Silo("a", torch.tensor([[0.0, float("nan")], [1.0, 2.0]]))
-
-    def test_a_silo_without_points_says_so(self):
-        with pytest.raises(DataError, match="must be encoded first"):
-            _ = Silo("a", None).data

@@ -126,9 +126,15 @@ def test_more_candidates_than_source_points_are_refused(tmp_path):
         train(config, tmp_path / "run")
 
 
-def test_two_files_of_one_name_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="the same name"):
-        build_silos(from_dict({"data": {"files": ["a/x.npy", "b/x.npy"]}}))
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    for name in ("a/x.npy", "b/x.npy", "b/y.npy", "c/b/x.npy"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / name, np.random.default_rng(0).normal(size=(50, 2)))
+    files = [str(tmp_path / name) for name in ("a/x.npy", "b/x.npy", "b/y.npy")]
+    silos, _ = build_silos(from_dict({"data": {"files": files}}))
+    assert [silo.name for silo in silos] == ["a-x", "b-x", "y"]
+    with pytest.raises(UsageError, match="would both be the data of a silo 'b-x'; rename one"):
+        build_silos(from_dict({"data": {"files": [*files, str(tmp_path / "c/b/x.npy")]}}))
 
 
 def test_a_source_may_be_a_file_of_points(tmp_path):

@@ -125,6 +125,11 @@ def test_a_secret_that_others_can_read_is_named(tmp_path, lab):
     assert "chmod 600" in " ".join(check_site(folder).warnings)
 
 
+def test_a_name_that_no_federation_could_give_is_an_obstacle(tmp_path, lab):
+    [obstacle] = check_site(lab.site(tmp_path / "two words")).obstacles
+    assert "'two words' cannot be a site's name" in obstacle
+
+
 def test_a_site_that_has_withdrawn_does_not_take_part(tmp_path, lab):
     folder = lab.site(tmp_path / "a")
     withdraw(folder)

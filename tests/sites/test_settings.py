@@ -88,10 +88,10 @@ def test_a_folder_without_site_toml_is_none(tmp_path):
 def test_an_existing_site_is_not_overwritten(tmp_path, lab):
     folder = lab.site(tmp_path / "a")
     before = read_secret(folder), (folder / "site.toml").read_text()
-    with pytest.raises(UsageError, match="already"):
+    with pytest.raises(UsageError, match=r"site\.toml already; edit that"):
         write_site(folder, read_site(folder))
     (folder / "site.toml").unlink()
-    with pytest.raises(UsageError, match="already"):
+    with pytest.raises(UsageError, match=r"secret already, .* remove it"):
         write_site(folder, SiteSettings("a", SiteData("a.csv")))
     assert read_secret(folder) == before[0]
 

@@ -58,6 +58,9 @@ class TestInit:
             (["--data", "rows.csv", "--method", "lott"], "did you mean 'lot'"),
             (["--data", "rows.csv", "--held-out", "1.5"], "a share lies in"),
             (["--data", "rows.csv", "--name", "a/b"], "cannot be a site's name"),
+            (["--data", "rows.csv", "--name", "two words"], "'two words' cannot be a site's name"),
+            (["--data", "rows.csv", "--name", "Admin"], "'Admin' is taken"),
+            (["--data", "rows.csv", "--columns", "age,wrd"], "did you mean 'ward'? Known: age, stay, ward."),
             (["--data", "rows.txt"], "ends in .csv"),
         ],
     )
@@ -143,8 +146,14 @@ class TestLog:
 
 def test_withdraw_and_return(tmp_path, lab):
     folder = lab.site(tmp_path / "north")
-    for verb, there in (("withdraw", True), ("withdraw", True), ("return", False), ("return", False)):
-        assert run(verb, folder)[0] == 0 and (folder / "WITHDRAWN").exists() == there
+    for verb, words, there in (
+        ("withdraw", "Withdrawn: nothing is answered", True),
+        ("withdraw", "Withdrawn already: nothing is answered", True),
+        ("return", "Back: questions are answered", False),
+        ("return", "It had not withdrawn: questions are answered", False),
+    ):
+        code, output = run(verb, folder)
+        assert code == 0 and output.startswith(words) and (folder / "WITHDRAWN").exists() == there
 
 
 @pytest.mark.parametrize("verb", ["check", "log", "withdraw", "return"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from anabranch.cli._show import console, print_table, sentences
+from anabranch.cli._show import console, print_table, sentences, waiting
 from anabranch.errors import UsageError
 
 app = typer.Typer(
@@ -84,7 +85,15 @@ def start(
     with console.status("Starting, and waiting for the sites to register."):
         begin(kits, places, runs or folder / "runs", chosen)
     typer.echo(f"Started: {', '.join(chosen or kits.participants)}.")
-    typer.echo(f"Train with: anabranch train RECIPE --engine nvflare --federation {folder}")
+    typer.echo(f"Train with: {_train_line(folder, recipe, problem, method, change or [])}")
+
+
+def _train_line(folder: Path, recipe: str, problem: str | None, method: str | None, changes: list[str]) -> str:
+    """A line to copy; of a trial, with all that its data was made from."""
+    named = [("--problem", problem), ("--method", method), *(("--set", change) for change in changes)]
+    words = [word for option, value in named if value for word in (option, value)]
+    rest = shlex.join([*words, "--engine", "nvflare", "--federation", str(folder)])
+    return f"anabranch train {shlex.quote(recipe) if recipe else 'RECIPE'} {rest}"
 
 
 @app.command()
@@ -115,6 +124,7 @@ def stop(folder: Folder) -> None:
     from anabranch.engines.nvflare import read_kits
     from anabranch.engines.nvflare import stop as end
 
-    with console.status("Ending jobs and processes."):
-        end(read_kits(folder))
-    typer.echo("Stopped.")
+    kits = read_kits(folder)
+    with waiting("Looking for jobs and processes.") as say:
+        ended = end(kits, say=say)
+    typer.echo(f"Stopped: {', '.join(ended)}." if ended else f"Nothing of {folder} was running on this machine.")

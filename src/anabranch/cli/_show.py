@@ -66,11 +66,32 @@ def training_notes(title: str) -> Iterator[Notes]:
         if now - shown < 0.1 and progress.round < progress.rounds:
             return
         shown = now
+        bar.start()
         bar.update(task, total=progress.rounds, completed=progress.round, facts=_facts(progress, federation))
 
-    with bar:
-        task = bar.add_task(title, total=None, facts="")
+    task = bar.add_task(title, total=None, facts="")
+    if console.is_terminal:
+        bar.start()  # where it can be taken away again, it shows before the first round that something happens
+    try:
         yield Notes(show, lambda sentence: bar.console.print(escape(sentence), highlight=False))
+    finally:
+        bar.live.transient = not shown  # a bar that never moved is not left above an error
+        if bar.live.is_started:
+            bar.stop()
+
+
+@contextmanager
+def waiting(sentence: str) -> Iterator[Callable[[str], None]]:
+    """A spinner beside what is waited for; what is told changes it, or without a terminal becomes a line."""
+    with console.status(sentence) as spinner:
+
+        def tell(other: str) -> None:
+            if console.is_terminal:
+                spinner.update(escape(other))
+            else:
+                console.print(escape(other), highlight=False)
+
+        yield tell
 
 
 def _facts(progress: Round, federation: Federation) -> str:

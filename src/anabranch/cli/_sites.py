@@ -125,8 +125,8 @@ def withdraw(folder: Folder) -> None:
     """End all answers, from the next question on; a process that runs already heeds it too."""
     from anabranch.sites import withdraw as go
 
-    go(folder)
-    typer.echo(f"Withdrawn: nothing is answered until 'anabranch site return {folder}'.")
+    how = "Withdrawn" if go(folder) else "Withdrawn already"
+    typer.echo(f"{how}: nothing is answered until 'anabranch site return {folder}'.")
 
 
 @app.command(name="return")
@@ -135,5 +135,5 @@ def come_back(folder: Folder) -> None:
     """End a withdrawal: the policy alone decides again."""
     from anabranch.sites import go_back
 
-    go_back(folder)
-    typer.echo("Back: questions are answered as site.toml says.")
+    how = "Back" if go_back(folder) else "It had not withdrawn"
+    typer.echo(f"{how}: questions are answered as site.toml says.")

@@ -103,4 +103,4 @@ def _train_elsewhere(engine: str, config: Config, path: Path, notes: Notes, fede
     if engine == "nvflare-sim":
         return train_in_simulator(config, path, notes, path / "sites")
     with on_own_kits(path / "federation", path / "sites", path.parent) as kits:
-        return train_on_kits(config, path, notes, kits)
+        return train_on_kits(config, path, notes, kits, path.parent)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,7 +68,7 @@ def points_of(data: DataSettings) -> dict[str, Points]:
     """What each silo holds, where that is points: a file of its own, or its part of one target."""
     _check_division(data)
     if data.files:
-        return {Path(name).stem: _load(name) for name in data.files}
+        return {silo: _load(name) for silo, name in _by_silo(data.files).items()}
     return _divide(data)
 
 
@@ -79,11 +81,23 @@ def tables_of(data: DataSettings) -> dict[str, Table]:
 def _check_division(data: DataSettings) -> None:
     if data.at_sites:
         raise UsageError(f"data.target is '{data.target}', so the data is not here; train with --engine nvflare.")
-    stems = [Path(name).stem for name in data.files]
-    if len(set(stems)) < len(stems):
-        raise UsageError("Two data files have the same name, which would be the name of two silos; rename one.")
+    _by_silo(data.files)
     if data.partition not in PARTITIONS:
         raise unknown("partition", data.partition, PARTITIONS)
+
+
+def _by_silo(files: Sequence[str]) -> dict[str, str]:
+    """The files by their silos' names: a file's own name, and of files that share one also their folder's."""
+    shared = Counter(Path(name).stem for name in files)
+    found: dict[str, str] = {}
+    for name in files:
+        silo = Path(name).stem
+        if shared[silo] > 1:
+            silo = f"{Path(name).parent.resolve().name}-{silo}"
+        if silo in found:
+            raise UsageError(f"'{found[silo]}' and '{name}' would both be the data of a silo '{silo}'; rename one.")
+        found[silo] = name
+    return found
 
 
 def build_federation(config: Config, silos: list[Silo]) -> Federation:
@@ -187,7 +201,7 @@ def _read_tables(data: DataSettings) -> dict[str, Table]:
     """CSV files, one a silo."""
     if not all(name.endswith(".csv") for name in data.files):
         raise DataError("Tables and arrays cannot be mixed; give only .csv files, or only .npy and .npz files.")
-    return {Path(name).stem: Table.read(Path(name)) for name in data.files}
+    return {silo: Table.read(Path(name)) for silo, name in _by_silo(data.files).items()}
 
 
 def _divide_table(data: DataSettings) -> dict[str, Table]:

@@ -11,18 +11,20 @@ from anabranch.sites._log import LogView, view_log
 from anabranch.sites._open import open_site
 from anabranch.sites._settings import (
     SITE_SECTIONS,
+    TAKEN,
     SiteData,
     SitePolicy,
     SitePrivacy,
     SiteSettings,
-    new_settings,
+    check_name,
     read_site,
 )
-from anabranch.sites._write import write_site
+from anabranch.sites._write import new_settings, write_site
 
 __all__ = [
     "PORT",
     "SITE_SECTIONS",
+    "TAKEN",
     "Asked",
     "Findings",
     "LogView",
@@ -30,6 +32,7 @@ __all__ = [
     "SitePolicy",
     "SitePrivacy",
     "SiteSettings",
+    "check_name",
     "check_site",
     "go_back",
     "kinds_of",

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from anabranch import seeds
 from anabranch.data import MISSING, Table, infer_kinds, split, summarise
-from anabranch.errors import AnabranchError, DataError, unknown
+from anabranch.errors import AnabranchError, DataError, UsageError, unknown
 from anabranch.federation import KINDS, Silo, reply_type
 from anabranch.runs import Config
 from anabranch.sites._folder import PORT, SECRET_FILE, has_withdrawn, secret_is_exposed
 from anabranch.sites._kinds import Asked, count_rounds, questions
 from anabranch.sites._open import load_silo
 from anabranch.sites._rehearse import LATENCY, Cost, estimate
-from anabranch.sites._settings import SiteSettings, read_site
+from anabranch.sites._settings import SiteSettings, check_name, read_site
 
 OPTIONAL = ("ffm.histograms",)  # a run goes on without these answers
 
@@ -46,6 +46,7 @@ def check_site(folder: Path, config: Config | None = None) -> Findings:
     found.kinds += [[kind, _reveals(kind), _limit(settings, kind)] for kind in settings.policy.kinds]
     trained, held = _counts(settings, silo)
     found.facts = [["site", settings.name], *_facts(settings, silo, trained, held)]
+    _look_at_name(settings.name, found)
     _look_at_policy(settings, trained, held, found)
     _look_at_folder(folder, found)
     if silo.table is not None:
@@ -93,6 +94,13 @@ def _reveals(kind: str) -> str:
     if reply is None:
         return "nothing: no installed method asks this"
     return " ".join((reply.__doc__ or "").partition("Reveals:")[2].split())
+
+
+def _look_at_name(name: str, found: Findings) -> None:
+    try:
+        check_name(name)
+    except UsageError as error:
+        found.obstacles.append(f"name: {error}")
 
 
 def _look_at_policy(settings: SiteSettings, trained: int, held: int, found: Findings) -> None:

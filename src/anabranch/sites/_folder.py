@@ -61,16 +61,21 @@ def has_withdrawn(folder: Path) -> bool:
     return (folder / WITHDRAWN).exists()
 
 
-def withdraw(folder: Path) -> None:
-    """Ends all answers, from the next question on, also of processes that run already."""
+def withdraw(folder: Path) -> bool:
+    """Ends all answers, from the next question on, also of processes that run already; whether that is new."""
     check_folder(folder)
+    if has_withdrawn(folder):
+        return False
     try:
         (folder / WITHDRAWN).touch()
     except OSError as error:
         raise DataError(f"{folder / WITHDRAWN} cannot be written ({error.strerror}); end the process.") from error
+    return True
 
 
-def go_back(folder: Path) -> None:
-    """Ends a withdrawal: the policy alone decides again."""
+def go_back(folder: Path) -> bool:
+    """Ends a withdrawal, if there is one: the policy alone decides again."""
     check_folder(folder)
+    there = has_withdrawn(folder)
     (folder / WITHDRAWN).unlink(missing_ok=True)
+    return there

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,10 +14,11 @@ from anabranch.errors import UsageError, unknown
 from anabranch.federation import WITHDRAWN, Policy, Postprocessor
 from anabranch.runs import fill, guards
 from anabranch.sites._folder import SITE_FILE
-from anabranch.sites._kinds import kinds_of, preset_questions
 
 FORMS = (".csv", ".npy", ".npz")
 RESERVED = "privacy_budget"
+TAKEN = ("server", "admin")  # who else takes part in every federation
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,20 @@ class SiteSettings:
             raise UsageError(f"'{self.name}' cannot be a site's name; use letters, digits, '-' and '_'.")
 
 
+def check_name(name: str) -> None:
+    """Refuses a name that no federation could give a site: certificates, folders and addresses are made of it.
+
+    Silos of a simulation may have other names, which is why `SiteSettings` does not ask.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"'{name}' cannot be a site's name; use at most 63 letters, digits, '-' and '_', beginning with a letter"
+            " or digit."
+        )
+    if name.lower() in TAKEN:
+        raise UsageError(f"The site's name '{name}' is taken: every federation has a participant of that name.")
+
+
 SITE_SECTIONS: dict[str, type] = {"data": SiteData, "policy": SitePolicy, "privacy": SitePrivacy}
 
 
@@ -145,40 +161,3 @@ def _refuse_reserved(values: Mapping[str, Any]) -> None:
             )
         if isinstance(value, Mapping):
             _refuse_reserved(value)
-
-
-def new_settings(
-    folder: Path,
-    data: Path,
-    name: str = "",
-    method: str = "sd-protected",
-    columns: tuple[str, ...] = (),
-    held_out: float = 0.2,
-) -> SiteSettings:
-    """Settings to begin with: the kinds that a method needs, with limits that leave room for one run of it.
-
-    Data inside the folder is named from there, other data by its whole path.
-    """
-    place = data.resolve()
-    inside = place.is_relative_to(folder.resolve())
-    file = str(place.relative_to(folder.resolve()) if inside else place)
-    kinds = kinds_of(method, tables=file.endswith(".csv"))
-    answers = {asked.kind: 0 for asked in preset_questions(method)}
-    for asked in preset_questions(method):
-        answers[asked.kind] += asked.answers
-    limits = {"ffm.lookup": round_up(answers["ffm.lookup"])} if "ffm.lookup" in answers else {}
-    return SiteSettings(
-        name or folder.resolve().name,
-        SiteData(file, columns, held_out),
-        SitePolicy(kinds, limits={**limits, "ffm.histograms": 100}),
-    )
-
-
-def round_up(count: int) -> int:
-    """The next number with one digit that is not zero.
-
-    >>> round_up(5_144_576)
-    6000000
-    """
-    unit: int = 10 ** (len(str(count)) - 1)
-    return -(-count // unit) * unit

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from anabranch.errors import DataError, UsageError
 from anabranch.sites._folder import SECRET_FILE, SITE_FILE, STATE_FOLDER, write_secret
-from anabranch.sites._settings import SiteSettings
+from anabranch.sites._kinds import kinds_of, preset_questions
+from anabranch.sites._open import load_table
+from anabranch.sites._settings import SiteData, SitePolicy, SiteSettings, check_name
 
 _PAGE = """\
 # What this site holds, and what it is willing to answer. Every key: docs/sites.md.
@@ -39,11 +41,56 @@ gradient_noise = {gradient_noise}  # deviation of the noise on every number of a
 """
 
 
+def new_settings(
+    folder: Path,
+    data: Path,
+    name: str = "",
+    method: str = "sd-protected",
+    columns: tuple[str, ...] = (),
+    held_out: float = 0.2,
+) -> SiteSettings:
+    """Settings to begin with: the kinds that a method needs, with limits that leave room for one run of it.
+
+    Data inside the folder is named from there, other data by its whole path.
+    """
+    place = data.resolve()
+    inside = place.is_relative_to(folder.resolve())
+    file = str(place.relative_to(folder.resolve()) if inside else place)
+    kinds = kinds_of(method, tables=file.endswith(".csv"))
+    answers = {asked.kind: 0 for asked in preset_questions(method)}
+    for asked in preset_questions(method):
+        answers[asked.kind] += asked.answers
+    limits = {"ffm.lookup": round_up(answers["ffm.lookup"])} if "ffm.lookup" in answers else {}
+    settings = SiteSettings(
+        name or folder.resolve().name,
+        SiteData(file, columns, held_out),
+        SitePolicy(kinds, limits={**limits, "ffm.histograms": 100}),
+    )
+    check_name(settings.name)
+    if columns:
+        load_table(folder, settings.data)  # which refuses columns that the file does not have
+    return settings
+
+
+def round_up(count: int) -> int:
+    """The next number with one digit that is not zero.
+
+    >>> round_up(5_144_576)
+    6000000
+    """
+    unit: int = 10 ** (len(str(count)) - 1)
+    return -(-count // unit) * unit
+
+
 def write_site(folder: Path, settings: SiteSettings, secret: int | None = None) -> None:
     """Makes the folder: site.toml and a secret, drawn at random unless given. An existing site is not overwritten."""
-    for name in (SITE_FILE, SECRET_FILE):
-        if (folder / name).exists():
-            raise UsageError(f"{folder} has a {name} already; edit that, or choose another folder.")
+    if (folder / SITE_FILE).exists():
+        raise UsageError(f"{folder} has a {SITE_FILE} already; edit that, or choose another folder.")
+    if (folder / SECRET_FILE).exists():
+        raise UsageError(
+            f"{folder} has a {SECRET_FILE} already, of a site that was there before; remove it, or choose another"
+            " folder. Interrupted runs of that site cannot go on without it."
+        )
     try:
         (folder / STATE_FOLDER).mkdir(parents=True, exist_ok=True)
     except OSError as error:

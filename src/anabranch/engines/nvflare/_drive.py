@@ -44,15 +44,18 @@ def train_in_simulator(config: Config, path: Path, notes: Notes, sites: Path) ->
     return until_finished(config, path, names, one_job, notes)
 
 
-def train_on_kits(config: Config, path: Path, notes: Notes, kits: Kits) -> list[Row]:
-    """Runs a config on the federation of these kits. The run lies with the server; what it leaves is fetched."""
+def train_on_kits(config: Config, path: Path, notes: Notes, kits: Kits, runs: Path | None = None) -> list[Row]:
+    """Runs a config on the federation of these kits. The run lies with the server; what it leaves is fetched.
+
+    `runs` is where the server keeps runs, if that is on this machine; by default where `federation start` puts them.
+    """
     names = sorted(kits.sites)
+    there = (runs or kits.folder / "runs") / path.name
     with Console(kits, notes.say) as console, tempfile.TemporaryDirectory(prefix="anabranch-") as place:
 
         def one_job(job: Path) -> None:
             _assembled(console, names, config.federation.quorum, notes)
-            here = kits.folder / "runs" / path.name  # where the server keeps the run, if it is on this machine
-            follower = Follower(here if here.parent.exists() else path, notes, names)
+            follower = Follower(there if there.parent.exists() else path, notes, names)
             record = console.run(job, follower.look)
             fetched = console.fetch(record, Path(place))
             if fetched is not None:
@@ -60,7 +63,11 @@ def train_on_kits(config: Config, path: Path, notes: Notes, kits: Kits) -> list[
                 shutil.rmtree(fetched, ignore_errors=True)
             follower.look()
 
-        return until_finished(config, path, names, one_job, notes)
+        try:
+            return until_finished(config, path, names, one_job, notes)
+        except KeyboardInterrupt:
+            notes.say(_how_to_go_on(there, path))
+            raise
 
 
 def until_finished(
@@ -82,6 +89,15 @@ def until_finished(
                 notes.say(f"{status['sentence']} The next job goes on from the last checkpoint.")
     rows: list[Row] = folder.read_json("results.json")["rows"]
     return rows
+
+
+def _how_to_go_on(there: Path, path: Path) -> str:
+    """What to know of an interrupted run: while a job runs its checkpoints are `there`, with the server."""
+    resume = f"'anabranch resume {path}'"
+    if there.exists() and not RunFolder(there).checkpoints():
+        return f"There was no checkpoint yet; {resume} starts the run over."
+    server = f"with the server, in {there}, and not in {path}" if there.exists() else f"with the server, not in {path}"
+    return f"The last checkpoint is {f'in {path}' if there == path else server}; {resume} carries on from it."
 
 
 def _assembled(console: Console, names: Sequence[str], quorum: int, notes: Notes) -> None:

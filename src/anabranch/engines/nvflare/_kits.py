@@ -21,14 +21,14 @@ from typing import Any
 
 from anabranch.engines.nvflare._job import SERVER_CLASSES, SITE_CLASSES
 from anabranch.errors import AnabranchError, UsageError
+from anabranch.sites import TAKEN, check_name
 
-SERVER, ADMIN = "server", "admin"
+SERVER, ADMIN = TAKEN
 ORGANISATION = "anabranch"
 RECORD = "kits.json"
 HEARTBEAT, SILENCE = 5, 30  # seconds between a site's signs of life, and without one until the server forgets it
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
 EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,}")
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 # What the owner of a run may do. At a site, that is to send it jobs, end them, and see whether they run.
 AT_SITE = {
     **dict.fromkeys(("submit_job", "manage_job", "view"), "any"),
@@ -115,12 +115,8 @@ def _check_names(sites: Sequence[str], server: str, admin: str, project: str) ->
     if not sites:
         raise UsageError("A federation needs sites; give at least one name.")
     for name in [*sites, project]:
-        if not NAME.fullmatch(name):
-            raise UsageError(
-                f"'{name}' cannot be a participant's name; use at most 63 letters, digits, '-' and '_', "
-                "beginning with a letter or digit."
-            )
-    taken = {SERVER, ADMIN, server.lower()}
+        check_name(name)
+    taken = {server.lower()}
     for name in sites:
         if name.lower() in taken:
             raise UsageError(f"The site's name '{name}' is taken; every participant needs a name of its own.")

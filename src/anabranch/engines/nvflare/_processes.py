@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import socket
-import ssl
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from anabranch.engines.nvflare._connection import OTHER_PORTS, greet, listens, session
 from anabranch.engines.nvflare._coordinator import RUNS
 from anabranch.engines.nvflare._kits import HEARTBEAT, ORGANISATION, SERVER, Kits
 from anabranch.engines.nvflare._siteapp import SITE, SITES
@@ -24,6 +22,7 @@ from anabranch.errors import AnabranchError, UsageError, unknown
 from anabranch.sites import read_site
 
 CONSOLE = "console.log"
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def start(
         raise
 
 
-def run_site(kit: Path, folder: Path, say: Callable[[str], None] = lambda sentence: None) -> NoReturn:
+def run_site(kit: Path, folder: Path, say: Say = lambda sentence: None) -> NoReturn:
     """Turns this process into the site's: it connects to the server named in the kit, and answers from the folder.
 
     A server that is not there yet is waited for; one that is not the kit's own is refused.
@@ -79,76 +78,41 @@ def run_site(kit: Path, folder: Path, say: Callable[[str], None] = lambda senten
         raise UsageError(f"The kit is that of site '{name}', the folder that of '{held}'; they must belong together.")
     if parent := _parent(kit):
         raise UsageError(f"'{name}' runs already, as process {parent}; stop it first.")
-    _greet(kit / "startup", address, server["identity"])
+    advice = "take the kit that was made together with the server's"
+    greet(kit / "startup", address, server["identity"], advice)
     say(f"Site '{name}' connects. NVFLARE's log is {kit / 'log.txt'}; what it answers: anabranch site log {folder}")
     os.chdir(kit)
     os.execve(sys.executable, _command(kit, name), _environment({SITE: str(folder)}))
 
 
-def _greet(startup: Path, address: tuple[str, int], identity: str) -> None:
-    """Refuses a server that does not belong to the kit's federation. NVFLARE would try for ever, without a word."""
-    try:
-        context = ssl.create_default_context(cafile=str(startup / "rootCA.pem"))
-        context.load_cert_chain(startup / "client.crt", startup / "client.key")
-    except OSError as error:
-        raise UsageError(
-            f"The kit {startup.parent} has no usable certificate; ask the coordinator for another."
-        ) from error
-    try:
-        with socket.create_connection(address, 5.0) as raw, context.wrap_socket(raw, server_hostname=identity):
-            return
-    except ssl.SSLError as error:
-        raise AnabranchError(
-            f"The server at {address[0]}:{address[1]} is not of this kit's federation ({error.reason}); "
-            "take the kit that was made together with the server's."
-        ) from error
-    except OSError:
-        return  # it is not there yet
-
-
 def status(kits: Kits) -> Status:
     """Who runs, who is registered, which jobs run. A server that does not answer knows nobody."""
     running = {name: parent for name in kits.participants if (parent := _parent(kits.kit(name)))}
-    if not _listens(kits.host, kits.admin_port):
+    if not listens(kits.host, kits.admin_port):
         return Status(running, (), {})
     with session(kits) as admin:
         registered = sorted(client.name for client in admin.get_connected_client_list())
         return Status(running, tuple(registered), _jobs(admin))
 
 
-def stop(kits: Kits, timeout: float = 30.0) -> None:
-    """Ends every process of these kits on this machine: first the jobs, then the participants. None need run.
+def stop(kits: Kits, timeout: float = 30.0, say: Say = lambda sentence: None) -> list[str]:
+    """Ends every process of these kits on this machine, first the jobs, then the participants; returns who did run.
 
     Jobs are aborted through the server, so that its records say how they ended; processes get a signal to terminate,
-    and those that are still there when the time is up are killed.
+    and those that are still there when the time is up are killed. What is waited for is said.
     """
     deadline = time.monotonic() + timeout
-    if _parent(kits.server) and _listens(kits.host, kits.admin_port):
+    running = [name for name in kits.participants if _processes(kits.kit(name))]
+    if _parent(kits.server) and listens(kits.host, kits.admin_port):
         with suppress(AnabranchError):  # a server that does not answer is ended like everything else
-            _abort_jobs(kits, time.monotonic() + timeout / 2)
+            _abort_jobs(kits, timeout / 2, say)
+    if running:
+        say(f"Waiting for {', '.join(running)} to end.")
     processes = [process for name in kits.participants for process in _processes(kits.kit(name))]
     _end(processes, max(deadline - time.monotonic(), 1.0))
     for name in kits.participants:  # a parent may have started a worker while it was being ended
         _end(_processes(kits.kit(name)), 1.0)
-
-
-@contextmanager
-def session(kits: Kits, timeout: float = 10.0) -> Iterator[Any]:
-    """A connection to the server in the name of the kits' user: NVFLARE's `Session`, closed at the end."""
-    from nvflare.fuel.flare_api.flare_api import new_secure_session
-
-    try:
-        with redirect_stdout(io.StringIO()):
-            admin = new_secure_session(kits.user, str(kits.admin), timeout=timeout, auto_login_max_tries=1)
-    except Exception as error:
-        raise AnabranchError(
-            f"The server at {kits.host}:{kits.admin_port} does not answer {kits.user} ({error}); "
-            f"is it running? Its log is {kits.server / 'log.txt'}."
-        ) from error
-    try:
-        yield admin
-    finally:
-        admin.close()
+    return running
 
 
 def _check_start(kits: Kits, names: Sequence[str], site_folders: Mapping[str, Path]) -> None:
@@ -166,9 +130,9 @@ def _check_start(kits: Kits, names: Sequence[str], site_folders: Mapping[str, Pa
             raise UsageError(f"'{name}' runs already, as process {parent}; stop it first.")
     if SERVER in names:
         for port in (kits.port, kits.admin_port):
-            if _listens(kits.host, port):
-                raise UsageError(f"Port {port} of {kits.host} is taken by another process; end it, or use other ports.")
-    elif not _listens(kits.host, kits.admin_port):
+            if listens(kits.host, port):
+                raise UsageError(f"Port {port} of {kits.host} is taken by another process; end it, or {OTHER_PORTS}.")
+    elif not listens(kits.host, kits.admin_port):
         raise UsageError(f"No server answers at {kits.host}:{kits.admin_port}; start it before the sites.")
 
 
@@ -212,7 +176,7 @@ def _last_seen(kits: Kits) -> dict[str, float]:
 def _await_registration(
     kits: Kits, started: Mapping[str, subprocess.Popen[bytes]], before: Mapping[str, float], deadline: float
 ) -> None:
-    while not _listens(kits.host, kits.admin_port):
+    while not listens(kits.host, kits.admin_port):
         _wait(kits, started, [SERVER], deadline)
     with session(kits, max(deadline - time.monotonic(), 1.0)) as admin:
         while True:
@@ -241,14 +205,6 @@ def _wait(kits: Kits, started: Mapping[str, subprocess.Popen[bytes]], missing: l
     raise AnabranchError(f"{', '.join(names)} {what}; everything was stopped again. To find out why, read {logs}.")
 
 
-def _listens(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((host, port), 2.0).close()
-    except OSError:
-        return False
-    return True
-
-
 def _jobs(admin: Any) -> dict[str, str]:
     """Jobs that run or wait. A server that was killed goes on listing its jobs as running; those are left out."""
     alive = {job.job_id for job in admin.get_system_info().job_info}
@@ -260,10 +216,12 @@ def _jobs(admin: Any) -> dict[str, str]:
     }
 
 
-def _abort_jobs(kits: Kits, deadline: float) -> None:
+def _abort_jobs(kits: Kits, timeout: float, say: Say) -> None:
+    deadline = time.monotonic() + timeout
     with session(kits, 5.0) as admin:
         try:
             for job in _jobs(admin):
+                say(f"Waiting at most {timeout:.0f} s for job {job} to end.")
                 admin.abort_job(job)
             while time.monotonic() < deadline and _jobs(admin):
                 time.sleep(0.2)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from anabranch.engines.nvflare._connection import session
 from anabranch.engines.nvflare._kits import Kits
-from anabranch.engines.nvflare._processes import session
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, UsageError
 
 POLL = 1.0  # seconds between looks at a job
 GHOST = 5  # looks in a row at which a job that is said to run has no process
@@ -25,9 +24,6 @@ class Console:
     def __init__(self, kits: Kits, say: Callable[[str], None] = lambda sentence: None) -> None:
         self.kits = kits
         self.say = say
-        logging.getLogger("nvflare").addHandler(
-            logging.NullHandler()
-        )  # its warnings; what matters is said in sentences
         self._stack = ExitStack()
         self._session: Any = None
         self._met = False
@@ -49,10 +45,14 @@ class Console:
         try:
             return self._watch(number, watch)
         except KeyboardInterrupt:
-            with suppress(Exception):
-                self._session.abort_job(number)
-                self.say("The job was ended; its run goes on from the last checkpoint with 'anabranch resume'.")
+            self._abort(number)
             raise
+
+    def _abort(self, number: str) -> None:
+        try:
+            self._session.abort_job(number)
+        except Exception:  # the session is gone, or there is none
+            self.say("The server does not answer and could not be told to end the job; it may go on with it.")
 
     def _watch(self, number: str, watch: Callable[[], None]) -> dict[str, Any]:
         absent = 0
@@ -86,6 +86,8 @@ class Console:
                     self._session = self._stack.enter_context(session(self.kits))
                 self._met = True
                 return command(self._session)
+            except UsageError:  # another federation's server, which waiting does not change
+                raise
             except Exception as error:
                 self._close()
                 if time.monotonic() > deadline:

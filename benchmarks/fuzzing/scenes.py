@@ -1,0 +1,88 @@
+"""What is real: short runs are recorded, every kind of message with the silo as it stood before it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anabranch.data import Table
+from anabranch.federation import Envelope, Federation, RemoteEngine, Silo, Site, decode_question
+from anabranch.methods.ffm import FlowServer, Gradient, Histograms, preset
+from anabranch.methods.tables import agree
+from anabranch.runs import from_dict, merged
+
+# The silos here may do little for one question, so that a question at the bound still takes no time.
+MOST_NUMBERS, MOST_WORK = 2**20, 2**30
+SMALL = {
+    "flow": {"rounds": 2, "batch": 8, "hidden": 4, "layers": 2},
+    "potential": {"before": 2, "batch": 8, "hidden": 4, "layers": 2},
+    "coupling": {"candidates": 16, "group": 4},
+    "semidiscrete": {"rounds": 2, "count": 32, "local_rounds": 2, "noises": 128, "block": 64},
+}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A real question and its answer, as they are and as bytes, and the silo as it stood before."""
+
+    silo: Silo
+    envelope: Envelope
+    asked: bytes
+    answered: bytes
+
+
+def scenes(folder: Path) -> list[Scene]:
+    """One or two of every kind of question."""
+    found: dict[str, list[Scene]] = {}
+    changes = {"lot": {"flow": {"local_steps": 2}}}
+    for method in ("vanilla", "lot", "got-entropic", "sd-protected"):
+        for scene in _record(folder / method, method, changes.get(method, {})):
+            found.setdefault(scene.envelope.question.kind, []).append(scene)
+    return [scene for kind in sorted(found) for scene in (found[kind][0], found[kind][-1])]
+
+
+def _record(folder: Path, method: str, changes: Mapping[str, Any]) -> list[Scene]:
+    taken: list[Scene] = []
+    sites = {}
+    for name, first in (("north", 20), ("south", 50)):
+        rows = [(str(first + number % 30), "day" if number % 3 else "night") for number in range(40)]
+        silo = Silo.of_table(name, Table({"age": [a for a, _ in rows], "shift": [b for _, b in rows]}))
+        silo.secret, silo.folder = first, folder / name
+        silo.most_numbers, silo.most_work = MOST_NUMBERS, MOST_WORK
+        silo.hold_out(0.25, seed=0)
+        sites[name] = Site(silo)
+
+    def carry(questions: Mapping[str, bytes], patience: float | None) -> dict[str, bytes | BaseException]:
+        answers: dict[str, bytes | BaseException] = {}
+        for name, data in questions.items():
+            before = fresh(sites[name].silo)
+            answers[name] = answer = sites[name].answer(data)
+            taken.append(Scene(before, decode_question(data), data, answer))
+        return answers
+
+    federation = Federation(RemoteEngine(sites, carry))
+    agree(federation)
+    federation.open("fuzz", seed=1)
+    config = from_dict(merged(SMALL, {"coupling": {"name": preset(method).coupling.name}}, changes))
+    server = FlowServer(config.settings, federation)
+    for _ in server.run():
+        federation.keep(0)
+    federation.rewind(server.rounds)
+    server = FlowServer(config.settings, federation)
+    federation.gather(Gradient(server.parameters, {}))
+    federation.ask(Histograms(torch.eye(federation.dimension), torch.tensor([[-1.0, 1.0]] * federation.dimension)))
+    return taken
+
+
+def fresh(silo: Silo) -> Silo:
+    """A copy that can be asked without changing the original; tensors are never changed in place."""
+    found = copy.copy(silo)
+    found.state, found.limits, found._last = dict(silo.state), dict(silo.limits), None
+    found.cache = {name: copy.copy(value) for name, value in silo.cache.items()}
+    found.gathered = dict(silo.gathered)
+    return found
