@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from anabranch.data import Table
+from anabranch.data import Points, Table
 from anabranch.federation import Envelope, Federation, RemoteEngine, Silo, Site, decode_question
+from anabranch.methods.fedwad import WadSettings, distance
 from anabranch.methods.ffm import FlowServer, Gradient, Histograms, preset
+from anabranch.methods.personal import PersonalSettings, train_personal
 from anabranch.methods.tables import agree
 from anabranch.runs import from_dict, merged
 
@@ -40,13 +43,16 @@ def scenes(folder: Path) -> list[Scene]:
     """One or two of every kind of question."""
     found: dict[str, list[Scene]] = {}
     changes = {"lot": {"flow": {"local_steps": 2}}}
+    runs: dict[str, Callable[[Federation], None]] = {"fedwad": _compare, "personal": _classify}
     for method in ("vanilla", "lot", "got-entropic", "sd-protected"):
-        for scene in _record(folder / method, method, changes.get(method, {})):
+        runs[method] = partial(_flow, method=method, changes=changes.get(method, {}))
+    for name, run in runs.items():
+        for scene in _record(folder / name, run):
             found.setdefault(scene.envelope.question.kind, []).append(scene)
     return [scene for kind in sorted(found) for scene in (found[kind][0], found[kind][-1])]
 
 
-def _record(folder: Path, method: str, changes: Mapping[str, Any]) -> list[Scene]:
+def _record(folder: Path, run: Callable[[Federation], None]) -> list[Scene]:
     taken: list[Scene] = []
     sites = {}
     for name, first in (("north", 20), ("south", 50)):
@@ -65,8 +71,16 @@ def _record(folder: Path, method: str, changes: Mapping[str, Any]) -> list[Scene
             taken.append(Scene(before, decode_question(data), data, answer))
         return answers
 
-    federation = Federation(RemoteEngine(sites, carry))
+    federation = Federation(RemoteEngine(sites, carry), "uniform")
     agree(federation)
+    for site in sites.values():
+        site.silo.hold(Points(site.silo.data.x, torch.arange(len(site.silo)) % 2))
+    run(federation)
+    return taken
+
+
+def _flow(federation: Federation, method: str, changes: Mapping[str, Any]) -> None:
+    """A flow, with checkpoints, a rewind and an evaluation."""
     federation.open("fuzz", seed=1)
     config = from_dict(merged(SMALL, {"coupling": {"name": preset(method).coupling.name}}, changes))
     server = FlowServer(config.settings, federation)
@@ -76,7 +90,17 @@ def _record(folder: Path, method: str, changes: Mapping[str, Any]) -> list[Scene
     server = FlowServer(config.settings, federation)
     federation.gather(Gradient(server.parameters, {}))
     federation.ask(Histograms(torch.eye(federation.dimension), torch.tensor([[-1.0, 1.0]] * federation.dimension)))
-    return taken
+
+
+def _compare(federation: Federation) -> None:
+    """A distance, of points and of points with their classes."""
+    distance(federation, "north", "south", WadSettings(support=4, rounds=2, reveal="each round"))
+    distance(federation, "north", "south", WadSettings(support=3, rounds=2, view="classes", t=0.4))
+
+
+def _classify(federation: Federation) -> None:
+    """A classifier with heads of its own in every silo."""
+    train_personal(federation, PersonalSettings("fedrep", rounds=1, participation=1.0, hidden=(4,), classes=2))
 
 
 def fresh(silo: Silo) -> Silo:

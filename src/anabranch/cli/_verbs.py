@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from anabranch.cli._data import app as data_verbs
 from anabranch.cli._federation import app as federation_verbs
 from anabranch.cli._show import cell_watch, console, print_checks, print_table, sentences, training_notes
 from anabranch.cli._sites import app as site_verbs
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.add_typer(site_verbs, name="site")
 app.add_typer(federation_verbs, name="federation")
+app.add_typer(data_verbs, name="data")
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to; made when missing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line, instead of tables.")]

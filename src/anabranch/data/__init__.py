@@ -1,10 +1,13 @@
 """What are the samples, who holds them?
 
-Shapes to practise on, checked points, tables that become points without being pooled, and partitioners that
-decide which silo holds what.
+Shapes to practise on, checked points, tables that become points without being pooled, images from package
+registries, and partitioners that decide which silo holds what.
 """
 
+from anabranch.data._cache import cache_folder, damage, get
+from anabranch.data._catalogue import CATALOGUE
 from anabranch.data._cloud import Cloud
+from anabranch.data._dsprites import FACTORS
 from anabranch.data._encoder import (
     MISSING_RULES,
     CategoricalColumn,
@@ -15,6 +18,7 @@ from anabranch.data._encoder import (
     merge,
     summarise,
 )
+from anabranch.data._images import ImageSet, load_images
 from anabranch.data._partition import (
     PARTITIONERS,
     Partition,
@@ -29,6 +33,8 @@ from anabranch.data._shapes import SHAPES, Points, Shape, shape
 from anabranch.data._table import KINDS, MISSING, Table, infer_kinds
 
 __all__ = [
+    "CATALOGUE",
+    "FACTORS",
     "KINDS",
     "MISSING",
     "MISSING_RULES",
@@ -38,6 +44,7 @@ __all__ = [
     "Cloud",
     "Column",
     "Encoder",
+    "ImageSet",
     "NumericColumn",
     "Partition",
     "Points",
@@ -48,11 +55,15 @@ __all__ = [
     "by_attribute",
     "by_component",
     "by_shards",
+    "cache_folder",
     "check_points",
+    "damage",
     "dirichlet",
+    "get",
     "iid",
     "infer_kinds",
     "load_attribute",
+    "load_images",
     "load_points",
     "merge",
     "shape",

@@ -75,11 +75,12 @@ def fused_answer(kind: type[Message]) -> FusedAnswer | None:
 class Silo:
     """One holder of data.
 
-    `data` never leaves; `held_out` is kept from training and serves metrics. `state` holds what a method must find
-    again after a restart (tensors by name), `cache` what it can rebuild, `gathered` what other silos answered. `limits`
-    bounds how many answers of a kind are given in a run; `smallest_group` is the least number of points that an answer
-    may rest on, `most_numbers` and `most_work` what one question may cost. `secret` seeds what the server must not be
-    able to foresee, such as privacy noise.
+    `data` never leaves; `held_out` is kept from training and serves metrics, with `held_out_label` where it has labels.
+    `state` holds what a method must find again after a restart (tensors by name), `cache` what it can rebuild,
+    `gathered` what other silos answered. `limits` bounds how many answers of a kind are given in a run;
+    `smallest_group` is the least number of points that an answer may rest on, `smallest_part` the least behind each
+    part of an answer in parts, `most_numbers` and `most_work` what one question may cost. `secret` seeds what the
+    server must not be able to foresee, such as privacy noise.
     """
 
     def __init__(
@@ -90,8 +91,10 @@ class Silo:
         held_out: Tensor | np.ndarray[Any, Any] | None = None,
         limits: Mapping[str, int] | None = None,
         smallest_group: int = 1,
+        smallest_part: int = 4,
         secret: int | None = None,
         folder: Path | None = None,
+        held_out_label: Tensor | None = None,
     ) -> None:
         if not name or "/" in name or name.startswith("."):
             raise UsageError(f"'{name}' cannot be a silo's name; use letters, digits, '-' and '_'.")
@@ -100,13 +103,17 @@ class Silo:
         self._data: Points | None = None
         self._share, self._split_seed = 0.0, 0
         self.held_out: Tensor | None = None
+        self.held_out_label: Tensor | None = None
         if points is not None:
             x = check_points(points, f"Silo '{name}'")
             self.hold(Points(x, torch.zeros(len(x), dtype=torch.long) if label is None else label))
         if held_out is not None:
             self.held_out = check_points(held_out, f"Silo '{name}'", smallest=1)
+            if held_out_label is not None:
+                self.held_out_label = Points(self.held_out, held_out_label).label  # one label a point, or an error
         self.limits = dict(limits or {})
-        self.smallest_group = smallest_group
+        self.smallest_group, self.smallest_part = smallest_group, smallest_part
+        self._labelled = label is not None
         self.secret = secrets.randbits(62) if secret is None else secret
         self.folder = folder
         self.most_numbers, self.most_work = MOST_NUMBERS, MOST_WORK
@@ -139,7 +146,8 @@ class Silo:
         x = check_points(points.x, f"Silo '{self.name}'")
         if self._share:
             parts = split(len(x), self._share, seeds.generator(self._split_seed, "held out", self.name))
-            points, self.held_out = points[parts.train], x[parts.held_out]
+            self.held_out, self.held_out_label = x[parts.held_out], points.label[parts.held_out]
+            points = points[parts.train]
             check_points(points.x, f"Silo '{self.name}', with {len(parts.held_out)} held out,")
         self._data = points
 
@@ -168,6 +176,11 @@ class Silo:
             return f"Silo({self.name!r}, a table not encoded yet)"
         return f"Silo({self.name!r}, {len(self)} points in {self.data.x.shape[1]} dimensions)"
 
+    @property
+    def labelled(self) -> bool:
+        """Whether its points come with labels; where all are 0 they must have been given as such."""
+        return self._labelled or bool(self.data.label.any())
+
     def generator(self, *names: str | int) -> torch.Generator:
         """Random numbers for this silo, round and purpose: the same however often the round is repeated."""
         return seeds.generator(self.seed, "silo", self.name, self.round, *names)
@@ -191,6 +204,14 @@ class Silo:
             raise RefusedError(
                 f"Silo '{self.name}' gives no answer that rests on fewer than {self.smallest_group} points;"
                 f" this one would rest on {points}."
+            )
+
+    def divides(self, parts: int) -> None:
+        """To be called by a silo half before it answers in parts: refuses more than its points can hide behind."""
+        if parts * self.smallest_part > len(self):
+            raise RefusedError(
+                f"Silo '{self.name}' gives no answer in {parts} parts: each would rest on fewer than"
+                f" {self.smallest_part} of its {len(self)} points. Ask for {len(self) // self.smallest_part} or fewer."
             )
 
     def affords(self, what: str, numbers: int = 0, work: int = 0) -> None:

@@ -8,6 +8,7 @@ from anabranch.metrics._coupling import (
     uniform_total_variation,
     usage,
 )
+from anabranch.metrics._otdd import augment, otdd
 from anabranch.metrics._sliced import (
     projection_counts,
     projection_directions,
@@ -19,9 +20,11 @@ from anabranch.metrics._straightness import path_energy, straightness
 from anabranch.metrics._wasserstein import noise_floor, wasserstein2
 
 __all__ = [
+    "augment",
     "cost_ratio",
     "noise_floor",
     "optimal_cost",
+    "otdd",
     "path_energy",
     "projection_counts",
     "projection_directions",

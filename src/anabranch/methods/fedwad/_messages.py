@@ -1,0 +1,176 @@
+"""Everything that a federated Wasserstein distance sends. This page is its whole privacy surface.
+
+Every question may serve several comparisons at once: its tensors begin with one entry for each pair (P, …) that the
+silo belongs to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from anabranch.errors import MessageError
+from anabranch.federation import Message
+
+
+@dataclass(frozen=True)
+class Moments(Message, kind="fedwad.moments"):
+    """Asks for the mean and the scale of a silo's data in a view.
+
+    Reveals: nothing of the data.
+    """
+
+    view: str
+
+
+@dataclass(frozen=True)
+class MomentsReply(Message, kind="fedwad.moments.reply"):
+    """Mean and standard deviation of every coordinate (d,).
+
+    Reveals: those averages over all of the silo's points; the mean of each class as well, where the view holds it.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def validate(self, question: Message) -> None:
+        """As many deviations as means."""
+        if self.mean.ndim != 1 or self.mean.shape != self.deviation.shape or not self.mean.is_floating_point():
+            raise MessageError("Moments arrived that are not one mean and one deviation for each coordinate.")
+
+
+@dataclass(frozen=True)
+class Interpolate(Message, kind="fedwad.interpolate"):
+    """Gives ξ, as points (P, S, d) and weights (P, S), and asks for a measure between it and the silo's data.
+
+    With `exact` every cell of the optimal plan is answered, at most `most` of them (FedWAD, eq. 5), otherwise one atom
+    for each of ξ (eq. 10). Where `t` is missing the silo draws its own, which it tells nobody.
+
+    Reveals: nothing of the data beyond what ξ has learned from all silos.
+    """
+
+    points: Tensor
+    weight: Tensor
+    view: str
+    power: float
+    exact: bool
+    most: int
+    reveal: bool
+    t: float | None = None
+
+    def answers(self) -> int:
+        """One for each ξ."""
+        return len(self.points)
+
+
+@dataclass(frozen=True)
+class InterpolateReply(Message, kind="fedwad.interpolate.reply"):
+    """The measures between ξ and the data; where asked for, W_p from the data to ξ and to the answer itself, (P,).
+
+    Reveals: each atom is a mean of the n/S points matched with one atom of ξ, moved towards that atom by 1 − t. Who
+    knows t, as the server does when it sets it, has those means; who does not can often guess it. With S ≥ n, or
+    `exact`, a mean rests on one point: **then the data itself is rebuilt.** So a silo refuses more than one atom for
+    each `smallest_part` points, four by default. Many rounds give many different means of the same points.
+    """
+
+    points: Tensor
+    weight: Tensor
+    distance: Tensor | None = None
+    apart: Tensor | None = None
+
+    def validate(self, question: Message) -> None:
+        """As many measures as were asked for, in the same space, with weights that sum to one."""
+        if not isinstance(question, Interpolate):
+            return
+        pairs, size, dimension = question.points.shape
+        fits = size if not question.exact else self.weight.shape[-1]
+        if self.points.shape != (pairs, fits, dimension) or self.weight.shape != (pairs, fits):
+            raise MessageError(
+                f"Measures arrived as {tuple(self.points.shape)}, {(pairs, size, dimension)} were asked."
+            )
+        if fits > max(question.most, size) or self.points.dtype != question.points.dtype:
+            raise MessageError(f"A measure of {fits} atoms in {self.points.dtype} arrived, which was not asked for.")
+        if bool((self.weight < 0).any()) or bool(((self.weight.double().sum(1) - 1).abs() > 1e-3).any()):
+            raise MessageError("A measure arrived whose weights are negative or do not sum to one.")
+        for values in (self.distance, self.apart):
+            _check_scalars(values, pairs if question.reveal else None, "distances")
+
+
+@dataclass(frozen=True)
+class Settle(Message, kind="fedwad.settle"):
+    """Gives the last ξ and asks how far the data is from it.
+
+    With `rounds` > 0 it also asks for the bias that a protocol of so many rounds has on the silo's own data.
+
+    Reveals: nothing of the data beyond what ξ has learned from all silos.
+    """
+
+    points: Tensor
+    weight: Tensor
+    view: str
+    power: float
+    rounds: int
+
+    def answers(self) -> int:
+        """One for each ξ."""
+        return len(self.points)
+
+
+@dataclass(frozen=True)
+class SettleReply(Message, kind="fedwad.settle.reply"):
+    """W_p from each ξ to the data (P,); and what S atoms overstate a squared distance by, judged by halves of the data.
+
+    Reveals: one number for each ξ, and one in all: how widely the silo's own points scatter about S centres.
+    """
+
+    distance: Tensor
+    bias: float | None = None
+
+    def validate(self, question: Message) -> None:
+        """One distance for each measure."""
+        if isinstance(question, Settle):
+            _check_scalars(self.distance, len(question.points), "distances")
+
+
+@dataclass(frozen=True)
+class Profile(Message, kind="fedwad.profile"):
+    """Asks how the data lies along directions (P, r, d): the mean of each successive 1/bins of the points.
+
+    Reveals: nothing of the data beyond what ξ has learned from all silos.
+    """
+
+    directions: Tensor
+    view: str
+    bins: int
+
+    def answers(self) -> int:
+        """One for each set of directions."""
+        return len(self.directions)
+
+
+@dataclass(frozen=True)
+class ProfileReply(Message, kind="fedwad.profile.reply"):
+    """The means of the portions, (P, r, bins).
+
+    Reveals: averages of n/bins projected points each. A silo refuses more portions than one for `smallest_part` points.
+    """
+
+    portions: Tensor
+
+    def validate(self, question: Message) -> None:
+        """One mean for each portion of each direction."""
+        if isinstance(question, Profile):
+            wanted = (*question.directions.shape[:2], question.bins)
+            if self.portions.shape != wanted or not self.portions.is_floating_point():
+                raise MessageError(f"A profile arrived as {tuple(self.portions.shape)}; {wanted} was asked for.")
+
+
+def _check_scalars(values: Tensor | None, count: int | None, what: str) -> None:
+    """Refuses anything but `count` numbers, none negative; nothing at all where none were asked for."""
+    if count is None and values is None:
+        return
+    if values is None or count is None or values.shape != (count,) or not values.is_floating_point():
+        raise MessageError(f"Other {what} arrived than were asked for.")
+    if bool((values < 0).any()):
+        raise MessageError(f"Negative {what} arrived.")

@@ -1,0 +1,104 @@
+"""The silo half: it sees its own data and ξ, never another silo."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from anabranch.errors import MessageError
+from anabranch.federation import Silo, answers
+from anabranch.methods.fedwad._bias import protocol_bias
+from anabranch.methods.fedwad._messages import (
+    Interpolate,
+    InterpolateReply,
+    Moments,
+    MomentsReply,
+    Profile,
+    ProfileReply,
+    Settle,
+    SettleReply,
+)
+from anabranch.methods.fedwad._places import draw_t
+from anabranch.methods.fedwad._views import plan_work, view_of
+from anabranch.transport import Measure, crossing, crossing_distance, interpolate, profile, wasserstein
+
+
+@answers(Moments)
+def moments(silo: Silo, question: Moments) -> MomentsReply:
+    """Mean and scale of the data."""
+    silo.rests_on(len(silo))
+    points = view_of(silo, question.view).points
+    return MomentsReply(points.mean(0), points.std(0, correction=0))
+
+
+@answers(Interpolate)
+def between(silo: Silo, question: Interpolate) -> InterpolateReply:
+    """For each ξ a measure between it and the data, in the precision of ξ."""
+    data = view_of(silo, question.view)
+    silo.divides(len(data) if question.exact else question.points.shape[-2])
+    measures = _measures(silo, question.points, question.weight, data)
+    if question.exact and len(measures) > 1:
+        raise MessageError("Exact interpolation answers one measure at a time; more do not have one size.")
+    generator = silo.private_generator("t")
+    prices: dict[int, Tensor] = silo.cache.setdefault("fedwad/prices", {})
+    found, distances = [], []
+    for place, xi in enumerate(measures):
+        t = draw_t(generator, question.exact or 4 * len(xi) > len(data)) if question.t is None else question.t
+        start = prices.get(place)
+        start = start if start is not None and len(start) == len(xi) else None
+        way = interpolate(data, xi, t, question.power, question.exact, question.most, start)
+        if way.crossing.height is not None:
+            prices[place] = way.crossing.height
+        found.append(way.measure)
+        distances.append(way.distance)
+    dtype = question.points.dtype
+    return InterpolateReply(
+        torch.stack([m.points for m in found]).to(dtype),
+        torch.stack([m.weight for m in found]).to(dtype),
+        torch.stack(distances) if question.reveal else None,
+        torch.stack([wasserstein(data, m, question.power) for m in found]) if question.reveal else None,
+    )
+
+
+@answers(Settle)
+def settle(silo: Silo, question: Settle) -> SettleReply:
+    """How far the data is from each ξ, and by how much the protocol is likely to overstate."""
+    data = view_of(silo, question.view)
+    measures = _measures(silo, question.points, question.weight, data)
+    distance = [crossing_distance(data, xi, crossing(data, xi, question.power), question.power) for xi in measures]
+    if not question.rounds:
+        return SettleReply(torch.stack(distance))
+    support = question.points.shape[1]
+    silo.divides(support)
+    silo.affords(f"{question.rounds} rounds with itself", work=8 * question.rounds * plan_work(len(data), support, 1))
+    key = f"fedwad/bias/{question.view}/{support}/{question.rounds}"
+    if key not in silo.cache:
+        silo.cache[key] = protocol_bias(data, support, question.rounds, silo.private_generator("bias"))
+    return SettleReply(torch.stack(distance), silo.cache[key])
+
+
+@answers(Profile)
+def portions(silo: Silo, question: Profile) -> ProfileReply:
+    """How the data lies along each direction."""
+    data = view_of(silo, question.view)
+    if question.directions.ndim != 3 or question.directions.shape[2] != data.points.shape[1]:
+        raise MessageError(f"Directions arrived as {tuple(question.directions.shape)} for other points.")
+    silo.divides(question.bins)
+    silo.affords("a profile", numbers=8 * question.directions.shape[1] * max(len(data), data.points.shape[1]))
+    return ProfileReply(torch.stack([profile(data, part, question.bins) for part in question.directions]))
+
+
+def _measures(silo: Silo, points: Tensor, weight: Tensor, data: Measure) -> list[Measure]:
+    """The ξ of a question, in float64, once they are seen to be measures in the silo's space."""
+    if points.ndim != 3 or weight.shape != points.shape[:2] or 0 in points.shape or not points.is_floating_point():
+        raise MessageError(f"Measures arrived as {tuple(points.shape)} with weights {tuple(weight.shape)}.")
+    if points.shape[2] != data.points.shape[1]:
+        raise MessageError(
+            f"A measure arrived in {points.shape[2]} dimensions; silo '{silo.name}' has points in"
+            f" {data.points.shape[1]}."
+        )
+    if bool((weight <= 0).any()) or bool(((weight.double().sum(1) - 1).abs() > 1e-3).any()):
+        raise MessageError("A measure arrived whose weights are not positive, or do not sum to one.")
+    pairs, support, width = points.shape
+    silo.affords(f"plans for {pairs} measures", len(data) * support, pairs * plan_work(len(data), support, width))
+    return [Measure(x, w / w.sum()) for x, w in zip(points.double(), weight.double(), strict=True)]
