@@ -18,6 +18,7 @@ from anabranch.methods.ffm import FlowServer, Gradient, Histograms, preset
 from anabranch.methods.personal import PersonalSettings, train_personal
 from anabranch.methods.tables import agree
 from anabranch.runs import from_dict, merged
+from anabranch.transport import measure
 
 # The silos here may do little for one question, so that a question at the bound still takes no time.
 MOST_NUMBERS, MOST_WORK = 2**20, 2**30
@@ -93,9 +94,10 @@ def _flow(federation: Federation, method: str, changes: Mapping[str, Any]) -> No
 
 
 def _compare(federation: Federation) -> None:
-    """A distance, of points and of points with their classes."""
+    """A distance, of points, of points with their classes, and to a group."""
     distance(federation, "north", "south", WadSettings(support=4, rounds=2, reveal="each round"))
     distance(federation, "north", "south", WadSettings(support=3, rounds=2, view="classes", t=0.4))
+    distance(federation, measure(torch.eye(federation.dimension)), ["north", "south"], WadSettings(support=2, rounds=1))
 
 
 def _classify(federation: Federation) -> None:

@@ -23,7 +23,8 @@ def write_sites(config: Config, root: Path) -> list[str]:
     if data.pooled:
         raise UsageError("data.pooled puts all data into one place, which leaves nothing to federate; leave it out.")
     limits = {"ffm.lookup": privacy.lookup_limit} if privacy.lookup_limit else {}
-    policy = SitePolicy(kinds_of(config.settings, data.tables), ROUNDS, 1, limits)
+    kinds = kinds_of(config.method if config.compares else config.settings, data.tables)
+    policy = SitePolicy(kinds, ROUNDS, 1, limits, smallest_part=1)
     guards = SitePrivacy(privacy.lookup_noise, privacy.gradient_clip, privacy.gradient_noise)
     names = []
     for name, file in _write_data(config, root).items():

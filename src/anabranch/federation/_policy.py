@@ -17,7 +17,8 @@ class Policy:
     """The `kinds` of question that are answered at all, up to round `rounds`.
 
     `limits` bounds how many answers of a kind are given in a run; `smallest_group` is the least number of points that
-    an answer may rest on. `withdrawn` is a file whose presence ends all answers.
+    an answer may rest on, `smallest_part` the least behind each part of an answer in parts. `withdrawn` is a file whose
+    presence ends all answers.
     """
 
     kinds: tuple[str, ...]
@@ -25,12 +26,14 @@ class Policy:
     limits: Mapping[str, int] = field(default_factory=dict)
     smallest_group: int = 1
     withdrawn: Path | None = None
+    smallest_part: int = 4
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise UsageError(f"A policy of {self.rounds} rounds answers nothing; give one or more.")
-        if self.smallest_group < 1:
-            raise UsageError(f"Answers over {self.smallest_group} points cannot be; smallest_group is one or more.")
+        for name in ("smallest_group", "smallest_part"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"Answers over {getattr(self, name)} points cannot be; {name} is one or more.")
         for kind, limit in self.limits.items():
             if limit < 0:
                 raise UsageError(f"A limit of {limit} answers to '{kind}' cannot be; give zero or more.")

@@ -46,6 +46,7 @@ class Site:
         if policy is not None:
             silo.limits.update(policy.limits)
             silo.smallest_group = max(silo.smallest_group, policy.smallest_group)
+            silo.smallest_part = policy.smallest_part
         self._last: _Given | None = None
         self._lock = threading.Lock()
 

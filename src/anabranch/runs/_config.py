@@ -13,6 +13,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from anabranch.data import MISSING_RULES
 from anabranch.errors import UsageError, unknown
+from anabranch.methods.fedwad import WadSettings
 from anabranch.methods.ffm import (
     PRESETS,
     CouplingSettings,
@@ -135,6 +136,13 @@ class RunSettings:
                 raise UsageError(f"run.{name} is {getattr(self, name)}; it must be at least {least}.")
 
 
+@dataclass(frozen=True)
+class DistanceSettings(WadSettings):
+    """For the method "fedwad": a distance `between` two silos, by their names, or between all pairs when empty."""
+
+    between: tuple[str, ...] = ()
+
+
 SECTIONS: dict[str, type] = {
     "flow": FlowSettings,
     "coupling": CouplingSettings,
@@ -144,8 +152,10 @@ SECTIONS: dict[str, type] = {
     "federation": FederationSettings,
     "privacy": PrivacySettings,
     "evaluation": EvaluationSettings,
+    "distance": DistanceSettings,
     "run": RunSettings,
 }
+FEDWAD = "fedwad"  # the method that trains nothing
 LABELS = ("recipe", "scale", "problem", "method")
 
 
@@ -166,7 +176,13 @@ class Config:
     federation: FederationSettings = field(default_factory=FederationSettings)
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    distance: DistanceSettings = field(default_factory=DistanceSettings)
     run: RunSettings = field(default_factory=RunSettings)
+
+    @property
+    def compares(self) -> bool:
+        """Whether the run compares silos (FedWAD) instead of training on them."""
+        return self.method == FEDWAD
 
     @property
     def settings(self) -> FlowMatching:
@@ -215,8 +231,8 @@ def from_toml(path: str | Path) -> Config:
     if isinstance(flow, dict) and str(flow.get("source", "")).endswith((".npy", ".npz")):
         flow["source"] = str((path.parent / flow["source"]).resolve())
     method = values.get("method", "own")
-    if "method" in values and method not in PRESETS:
-        raise unknown("method", str(method), PRESETS)
+    if "method" in values and method not in (*PRESETS, FEDWAD):
+        raise unknown("method", str(method), [*PRESETS, FEDWAD])
     return from_dict({"problem": path.stem, **merged(PRESETS.get(method, {}), values)})
 
 
@@ -281,7 +297,10 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
     """The value as the declared type: whole numbers may stand for floats, lists for tuples, nothing else."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
+        if value is None:
+            return None
         hint = next(arg for arg in get_args(hint) if arg is not type(None))
+        origin = get_origin(hint)
     if origin is tuple and isinstance(value, list | tuple):
         return tuple(_convert(name, item, get_args(hint)[0]) for item in value)
     if origin is dict and isinstance(value, Mapping):

@@ -19,6 +19,7 @@ from anabranch.federation import Federation, Ledger, Silo
 from anabranch.methods.ffm import FlowServer, Progress
 from anabranch.runs._build import Assembly, build_federation, build_silos, source_points
 from anabranch.runs._config import Config
+from anabranch.runs._distance import compare
 from anabranch.runs._evaluate import Row, evaluate
 from anabranch.runs._folder import Checkpoint, RunFolder
 
@@ -78,6 +79,9 @@ def _run(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble) ->
         return rows
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
+    if config.compares:
+        federation = _assembled(config, folder, assemble).federation
+        return compare(config, folder, federation, run_name(config, folder), notes.progress)
     server, silos, done = _restore(config, folder, notes, assemble)
     seconds = _train(config, folder, server, done, notes)
     notes.say("Evaluating.")
@@ -88,11 +92,17 @@ def _run(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble) ->
     return evaluation.rows
 
 
-def _restore(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble) -> tuple[FlowServer, list[Silo], int]:
+def _assembled(config: Config, folder: RunFolder, assemble: Assemble) -> Assembly:
+    """The silos, brought together; what tables were encoded with is kept."""
     assembly = assemble(config, folder)
-    federation = assembly.federation
     if assembly.encoder is not None and not (folder.path / "encoder.json").exists():
         folder.write_json("encoder.json", json.loads(assembly.encoder.to_json()))
+    return assembly
+
+
+def _restore(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble) -> tuple[FlowServer, list[Silo], int]:
+    assembly = _assembled(config, folder, assemble)
+    federation = assembly.federation
     if assembly.silos and config.federation.fused and (config.privacy.gradient_clip or config.privacy.gradient_noise):
         notes.say("Gradients are clipped or noised inside every silo, so that silos cannot share one pass.")
     run = run_name(config, folder)

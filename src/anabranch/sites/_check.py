@@ -153,7 +153,7 @@ def _look_at_table(table: Table, config: Config | None, found: Findings) -> None
 def _look_at_run(folder: Path, settings: SiteSettings, config: Config, trained: int, found: Findings) -> None:
     planned = questions(config, settings.data.is_table)
     _look_at_questions(settings, config, planned, found)
-    batches = {"flow.batch": config.flow.batch}
+    batches = {} if config.compares else {"flow.batch": config.flow.batch}
     if any(asked.kind == "ffm.potential" for asked in planned):
         batches["potential.batch"] = config.potential.batch
     too_small = [(name, batch) for name, batch in batches.items() if batch < settings.policy.smallest_group <= trained]
@@ -175,7 +175,7 @@ def _look_at_run(folder: Path, settings: SiteSettings, config: Config, trained: 
 
 def _look_at_questions(settings: SiteSettings, config: Config, planned: list[Asked], found: Findings) -> None:
     """Kinds that are not listed, limits and rounds that do not suffice."""
-    policy, rounds = settings.policy, count_rounds(config.settings)
+    policy, rounds = settings.policy, count_rounds(config)
     answers: Counter[str] = Counter()
     for asked in planned:
         answers[asked.kind] += asked.answers
@@ -212,7 +212,7 @@ def _totals(config: Config, costs: list[Cost]) -> list[list[str]]:
     computing = sum(cost.seconds for cost in costs) - LATENCY * sum(c.asked.messages for c in costs if c.measured)
     down, up = sum(cost.bytes_down for cost in costs), sum(cost.bytes_up for cost in costs)
     return [
-        ["a run", f"{count_rounds(config.settings)} rounds, {count} questions"],
+        ["a run", f"{count_rounds(config)} rounds, {count} questions"],
         ["bytes", f"{_bytes(down)} received, {_bytes(up)} sent"],
         [
             "time",

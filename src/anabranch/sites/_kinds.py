@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from anabranch.methods.ffm import FlowMatching, preset
-from anabranch.runs import Config
+from anabranch.runs import FEDWAD, Config
 
 STANDING = ("join", "keep", "rewind")
 _POTENTIALS = ("potential", "entropic", "balanced")
@@ -35,9 +35,11 @@ def questions(config: Config, tables: bool = False) -> list[Asked]:
     evaluation ffm.histograms 10
     """
     found = [_once("open", kind) for kind in (("tables.summarise", "tables.encode") if tables else ())]
+    if config.compares:
+        return [*found, _once("open", "join"), *_comparing(config)]
     found += [_once("open", "join"), _once("open", "ffm.prepare")]
     found += _training(config.settings)
-    rounds = count_rounds(config.settings)
+    rounds = count_rounds(config)
     every = config.run.checkpoint_every or max(1, rounds // 20)
     saves = -(-rounds // every)
     found.append(Asked("checkpoints", "keep", saves, saves))
@@ -65,8 +67,22 @@ def _training(settings: FlowMatching) -> Iterator[Asked]:
         yield Asked("flow", "ffm.potential", beside, beside)
 
 
-def count_rounds(settings: FlowMatching) -> int:
+def _comparing(config: Config) -> Iterator[Asked]:
+    """What a comparison with one other site asks; with more sites answers grow, messages do not."""
+    settings = config.distance
+    if settings.bounds or settings.start == "statistics":
+        yield _once("open", "fedwad.moments")
+    yield Asked("distance", "fedwad.interpolate", settings.rounds, settings.rounds)
+    if settings.bounds:
+        yield _once("distance", "fedwad.profile")
+    yield _once("distance", "fedwad.settle")
+
+
+def count_rounds(config: Config) -> int:
     """All rounds of a run, of all phases."""
+    if config.compares:
+        return config.distance.rounds + 1
+    settings = config.settings
     flow, potential, semi = settings.flow, settings.potential, settings.semidiscrete
     before = potential.before if settings.coupling.name in _POTENTIALS else 0
     duals = semi.rounds - (-semi.noises // semi.block) if settings.coupling.name == "semidiscrete" else 0
@@ -82,6 +98,9 @@ def kinds_of(method: str | FlowMatching, tables: bool = False) -> tuple[str, ...
     >>> kinds_of("vanilla")
     ('join', 'keep', 'rewind', 'ffm.prepare', 'ffm.gradient', 'ffm.local', 'ffm.histograms')
     """
+    if method == FEDWAD:
+        asked = [a.kind for a in questions(Config(method=FEDWAD), tables)]
+        return tuple(sorted({"join", *asked}, key=_ORDER.index))
     settings = preset(method) if isinstance(method, str) else method
     asked = [a.kind for steps in (0, 1) for a in questions(_with_local_steps(settings, steps), tables)]
     return tuple(dict.fromkeys([*STANDING, *sorted(asked, key=_ORDER.index)]))
@@ -89,6 +108,8 @@ def kinds_of(method: str | FlowMatching, tables: bool = False) -> tuple[str, ...
 
 def preset_questions(method: str) -> list[Asked]:
     """What one run of a preset asks."""
+    if method == FEDWAD:
+        return questions(Config(method=FEDWAD))
     return questions(_with_local_steps(preset(method), 0))
 
 
@@ -116,4 +137,8 @@ _ORDER = [
     "ffm.gradient",
     "ffm.local",
     "ffm.histograms",
+    "fedwad.moments",
+    "fedwad.interpolate",
+    "fedwad.profile",
+    "fedwad.settle",
 ]

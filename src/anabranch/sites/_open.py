@@ -7,12 +7,12 @@ from pathlib import Path
 from anabranch.data import Points, Table, check_points, load_points
 from anabranch.errors import DataError, unknown
 from anabranch.federation import AuditLog, Silo, Site
-from anabranch.methods import ffm, tables
+from anabranch.methods import fedwad, ffm, personal, tables
 from anabranch.sites._folder import AUDIT_FILE, STATE_FOLDER, read_secret
 from anabranch.sites._settings import SiteData, SiteSettings, read_site
 
 HANDOVER = 30.0  # seconds that the process of an earlier job has to end
-SILO_HALVES = (ffm, tables)  # importing them registers what a silo can answer
+SILO_HALVES = (fedwad, ffm, personal, tables)  # importing them registers what a silo can answer
 
 
 def open_site(folder: Path) -> Site:

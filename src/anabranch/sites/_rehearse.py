@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import torch
 from torch import Tensor
 
 from anabranch import seeds
 from anabranch.data import Cloud, shape
 from anabranch.errors import RefusedError
-from anabranch.federation import Federation, Refused, RemoteEngine, Site, decode, decode_question, size
+from anabranch.federation import Federation, Refused, RemoteEngine, Silo, Site, decode, decode_question, size
+from anabranch.methods.fedwad import Moments, distance, view_width
 from anabranch.methods.ffm import FlowMatching, FlowServer, Histograms
 from anabranch.methods.tables import agree
 from anabranch.metrics import projection_directions, projection_edges
@@ -21,6 +23,7 @@ from anabranch.runs import Config, source_points
 from anabranch.sites._kinds import Asked, questions
 from anabranch.sites._open import load_silo
 from anabranch.sites._settings import SiteSettings
+from anabranch.transport import measure
 
 LATENCY = 0.1  # seconds on the way, a question and its answer; measured engines stay below
 _LOCAL_ROUNDS = 200  # of what a site fits alone: the rest is extrapolated
@@ -105,10 +108,14 @@ def _rehearse(folder: Path, settings: SiteSettings, config: Config) -> dict[tupl
     with TemporaryDirectory() as place:
         silo = load_silo(folder, settings)
         silo.folder, silo.smallest_group = Path(place), settings.policy.smallest_group
+        silo.smallest_part = settings.policy.smallest_part
         recorder = _Recorder(Site(silo, postprocessors=settings.privacy.guards()))
         federation = Federation(RemoteEngine([settings.name], recorder.carry))
         if silo.table is not None:
             agree(federation, config.data.missing, config.data.categorical)
+        if config.compares:
+            _compare(federation, silo, config, recorder)
+            return recorder.found
         federation.open("rehearsal", config.seed)
         source = source_points(config)
         server = FlowServer(_short(config.settings), federation, source)
@@ -123,6 +130,16 @@ def _rehearse(folder: Path, settings: SiteSettings, config: Config) -> dict[tupl
         if silo.held_out is not None and len(silo.held_out) >= silo.smallest_group:
             federation.ask(_histograms(config, federation.dimension, source))
         return recorder.found
+
+
+def _compare(federation: Federation, silo: Silo, config: Config, recorder: _Recorder) -> None:
+    """Two rounds of a distance to a measure of as many atoms as ξ: where those lie makes no difference to the cost."""
+    settings = replace(config.distance, rounds=2, between=())
+    federation.open("rehearsal", config.seed)
+    federation.everyone(Moments(settings.view))
+    recorder.phase = "distance"
+    noise = torch.randn(settings.support, view_width(settings.view, federation.dimension), dtype=torch.float64)
+    distance(federation, silo.name, measure(noise), settings, config.seed)
 
 
 def _short(settings: FlowMatching) -> FlowMatching:

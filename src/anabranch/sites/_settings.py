@@ -51,13 +51,15 @@ class SiteData:
 class SitePolicy:
     """What is answered: `kinds` of question, up to round `rounds`, never on fewer than `smallest_group` points.
 
-    `limits` bounds the answers to a kind in a run.
+    Of an answer in parts, such as the atoms of a measure, each rests on `smallest_part` points or more. `limits` bounds
+    the answers to a kind in a run.
     """
 
     kinds: tuple[str, ...] = ()
     rounds: int = 10000
     smallest_group: int = 20
     limits: dict[str, int] = field(default_factory=dict)
+    smallest_part: int = 4
 
     def __post_init__(self) -> None:
         self.enforced()
@@ -65,7 +67,7 @@ class SitePolicy:
     def enforced(self, folder: Path | None = None) -> Policy:
         """The policy as the site's process enforces it, with the folder in which a withdrawal is looked for."""
         withdrawn = None if folder is None else folder / WITHDRAWN
-        return Policy(self.kinds, self.rounds, dict(self.limits), self.smallest_group, withdrawn)
+        return Policy(self.kinds, self.rounds, dict(self.limits), self.smallest_group, withdrawn, self.smallest_part)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ kinds = [
 {kinds}]
 rounds = {rounds}  # questions of later rounds are refused
 smallest_group = {smallest_group}  # no answer rests on fewer points than this
+smallest_part = {smallest_part}  # nor does one atom of a measure, or one portion of a profile, on fewer than this
 
 [policy.limits]
 # Answers to a kind in one run; every noise of a lookup counts. A kind without a line has no limit.
@@ -112,6 +113,7 @@ def site_toml(settings: SiteSettings) -> str:
         kinds="".join(f"  {_text(kind)},\n" for kind in policy.kinds),
         rounds=policy.rounds,
         smallest_group=policy.smallest_group,
+        smallest_part=policy.smallest_part,
         limits="".join(f"{_text(kind)} = {limit}\n" for kind, limit in policy.limits.items()),
         lookup_noise=privacy.lookup_noise,
         gradient_clip=privacy.gradient_clip,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anabranch import Federation, Silo
-from anabranch.errors import QuorumError
+from anabranch.errors import QuorumError, RefusedError
 from anabranch.federation import Envelope
 from anabranch.methods.fedwad import Interpolate, WadSettings, distance
 from anabranch.transport import nearest
@@ -60,6 +60,13 @@ def test_a_silo_refuses_what_would_give_points_away(support, exact):
     settings = WadSettings(support=support, exact=exact, bounds=False)
     with pytest.raises(QuorumError, match="gives no answer in"):
         distance(Federation(silos), "a", "b", settings)
+
+
+def test_an_atom_so_light_that_one_point_stands_behind_it_is_refused():
+    weight = torch.tensor([[1 / 64, 63 / 64]], dtype=torch.float64)
+    question = Interpolate(torch.zeros(1, 2, 3, dtype=torch.float64), weight, "points", 2.0, False, 0, False, 0.3)
+    with pytest.raises(RefusedError, match="in 64 parts"):
+        Silo("a", secret_points()).answer(Envelope("run", 1, 1, question))
 
 
 def test_the_largest_support_allowed_is_answered():

@@ -193,3 +193,32 @@ def test_data_without_classes_has_no_distance_between_classes():
     both = federation(a=points(100), b=points(100))
     with pytest.raises(QuorumError, match="has no labels"):
         distance(both, "a", "b", WadSettings(support=10, view="classes"))
+
+
+def test_a_target_that_many_silos_hold_is_the_target_in_one_place():
+    """Whoever holds which part: the value is an upper bound, and near that of the pooled data."""
+    a = points(400, seed=1)
+    whole = torch.cat([points(400, seed=2, shift=2.0), points(200, seed=3, shift=-2.0)])
+    order = torch.randperm(600, generator=torch.Generator().manual_seed(0))
+    settings = WadSettings(support=20, rounds=10, precision="float64")
+    truth = exact(a, whole)
+    pooled = distance(federation(a=a, b=whole), "a", "b", settings).value
+    for parts in ((whole[:400], whole[400:]), tuple(whole[order].split(200))):
+        silos = {f"b{k}": part for k, part in enumerate(parts)}
+        found = distance(federation(False, a=a, **silos), "a", list(silos), settings)
+        assert found.lower <= truth <= found.value
+        assert found.value <= 1.03 * pooled
+        assert set(found.bytes) == {"a", *silos}
+
+
+def test_a_group_can_be_compared_with_a_measure_that_the_server_holds():
+    held, parts = measure(points(300, seed=1).double()), points(600, seed=2, shift=1.0).split(300)
+    both = federation(False, b=parts[0], c=parts[1])
+    found = distance(both, held, ["b", "c"], WadSettings(support=20, rounds=10))
+    truth = float(wasserstein(held, measure(torch.cat(parts).double())))
+    assert truth <= found.value <= 1.25 * truth
+
+
+def test_what_a_group_cannot_do_is_said():
+    with pytest.raises(UsageError, match="one atom for each"):
+        distance(federation(a=points(40), b=points(40)), "a", ["b"], WadSettings(exact=True))

@@ -4,6 +4,8 @@ from anabranch.methods.fedwad import _silo  # noqa: F401  (registers the silo ha
 from anabranch.methods.fedwad._cluster import adjusted_rand_index, affinity, cluster, groups, neighbour_graph
 from anabranch.methods.fedwad._comparison import Round, Side
 from anabranch.methods.fedwad._messages import (
+    Demand,
+    DemandReply,
     Interpolate,
     InterpolateReply,
     Moments,
@@ -15,8 +17,11 @@ from anabranch.methods.fedwad._messages import (
 )
 from anabranch.methods.fedwad._server import Distance, distance, distances
 from anabranch.methods.fedwad._settings import WadSettings
+from anabranch.methods.fedwad._views import view_width
 
 __all__ = [
+    "Demand",
+    "DemandReply",
     "Distance",
     "Interpolate",
     "InterpolateReply",
@@ -36,4 +41,5 @@ __all__ = [
     "distances",
     "groups",
     "neighbour_graph",
+    "view_width",
 ]

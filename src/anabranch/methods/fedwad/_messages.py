@@ -98,6 +98,42 @@ class InterpolateReply(Message, kind="fedwad.interpolate.reply"):
 
 
 @dataclass(frozen=True)
+class Demand(Message, kind="fedwad.demand"):
+    """Gives ξ with a price on every atom (S,), and asks how much of the silo's mass would go to each at these prices.
+
+    `softness` ε > 0 spreads a point over atoms that cost it about the same.
+
+    Reveals: nothing of the data beyond what ξ and the prices have learned from all silos.
+    """
+
+    points: Tensor
+    weight: Tensor
+    price: Tensor
+    view: str
+    power: float
+    softness: float
+
+
+@dataclass(frozen=True)
+class DemandReply(Message, kind="fedwad.demand.reply"):
+    """The share of the mass that would go to each atom (S,), and the mean of what points would pay.
+
+    Reveals: how the silo's points are spread over the cells that the prices make, and one average cost. Many such
+    answers at prices of the server's choice are a histogram of the silo's data; a silo limits their number.
+    """
+
+    usage: Tensor
+    value: float
+
+    def validate(self, question: Message) -> None:
+        """A share for each atom; they sum to one."""
+        if isinstance(question, Demand):
+            whole = self.usage.shape == question.price.shape and self.usage.is_floating_point()
+            if not whole or bool((self.usage < 0).any()) or abs(float(self.usage.double().sum()) - 1) > 1e-3:
+                raise MessageError("A demand arrived that does not divide a whole between the atoms.")
+
+
+@dataclass(frozen=True)
 class Settle(Message, kind="fedwad.settle"):
     """Gives the last ξ and asks how far the data is from it.
 

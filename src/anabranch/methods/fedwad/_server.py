@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from anabranch import seeds
-from anabranch.errors import unknown
+from anabranch.errors import UsageError, unknown
 from anabranch.federation import Federation
 from anabranch.methods.fedwad._bounds import Bounds, bounds_of
 from anabranch.methods.fedwad._comparison import Comparison, Round, Side, key
+from anabranch.methods.fedwad._group import Group, Held
 from anabranch.methods.fedwad._messages import Moments
+from anabranch.methods.fedwad._places import draw_t
 from anabranch.methods.fedwad._refine import refine
 from anabranch.methods.fedwad._settings import WadSettings
-from anabranch.methods.fedwad._views import dimension
-from anabranch.transport import Measure, measure
+from anabranch.methods.fedwad._views import view_width
+from anabranch.transport import Measure, interpolate, measure
 
 Watch = Callable[[int, int], None]
 AllMoments = dict[str | int, tuple[Tensor, Tensor]]
@@ -46,13 +48,15 @@ NOTHING = Distance(0.0, 0.0, 0.0, Measure(torch.zeros(0, 1), torch.zeros(0)), ()
 def distance(
     federation: Federation,
     first: Side,
-    second: Side,
+    second: Side | Sequence[str],
     settings: WadSettings | None = None,
     seed: int = 0,
     start: Measure | None = None,
     watch: Watch | None = None,
 ) -> Distance:
-    """W_p between two silos, or between a silo and a measure that the server holds (FedWAD, Algorithm 1).
+    """W_p between two silos (FedWAD, Algorithm 1); either may be a measure that the server holds.
+
+    The second may also be many silos that hold one data set together, by their names.
 
     >>> from anabranch import Silo
     >>> grid = torch.cartesian_prod(torch.arange(10.0), torch.arange(10.0))
@@ -61,6 +65,8 @@ def distance(
     >>> found.lower <= 5 <= found.value, abs(found.debiased - 5) < 0.1
     (True, True)
     """
+    if not isinstance(second, str | Measure):
+        return _to_group(federation, first, list(second), settings or WadSettings(), seed, start, watch)
     return distances(federation, [(first, second)], settings, seed, start, watch)[0]
 
 
@@ -71,10 +77,11 @@ def distances(
     seed: int = 0,
     start: Measure | None = None,
     watch: Watch | None = None,
+    run: str = "",
 ) -> list[Distance]:
     """The distances of many pairs side by side: every silo is asked once a round, about all pairs it belongs to."""
     settings = settings or WadSettings()
-    federation.open(f"fedwad-{seed}", seed)
+    federation.open(run or f"fedwad-{seed}", seed)
     for side in (side for pair in pairs for side in pair):
         if isinstance(side, str) and side not in federation.names:
             raise unknown("silo", side, federation.names)
@@ -98,6 +105,45 @@ def distances(
     spent = {name: federation.ledger.bytes(silo=name) - before[name] for name in federation.names}
     found = iter(_result(comparison, next(bounds), spent) for comparison in comparisons)
     return [NOTHING if _same(pair) else next(found) for pair in pairs]
+
+
+def _to_group(
+    federation: Federation,
+    first: Side,
+    names: list[str],
+    settings: WadSettings,
+    seed: int,
+    start: Measure | None,
+    watch: Watch | None,
+) -> Distance:
+    """The same between one side and a group; the lower bound is the distance of the means, and nothing is debiased."""
+    if settings.exact or settings.reveal != "end" or settings.tolerance:
+        raise UsageError("A distance to a group has one atom for each of ξ, all its rounds, and reveals at the end.")
+    federation.open(f"fedwad-{seed}", seed)
+    silos = [*names, *([first] if isinstance(first, str) else [])]
+    for name in silos:
+        if name not in federation.names:
+            raise unknown("silo", name, federation.names)
+    moments = _moments(federation, [(first, name) for name in names], replace(settings, bounds=True))
+    group = Group(federation, names, settings)
+    moments["group"] = group.pool([moments[name] for name in names])
+    other = Held(first, settings.power) if isinstance(first, Measure) else Group(federation, [first], settings)
+    xi = start or _start(federation, (first, "group"), moments, settings, seeds.generator(seed, "start", 0))
+    rounds = []
+    for number in range(1, settings.rounds + 1):
+        federation.start_round(number)
+        generator = seeds.generator(seed, "fedwad", number, 0)
+        t = [draw_t(generator) if settings.t is None else settings.t for _ in range(3)]
+        xi = interpolate(other.towards(xi, t[0]), group.towards(xi, t[1]), t[2], settings.power).measure
+        rounds.append(Round(number, len(xi), None, None))
+        if watch is not None:
+            watch(number, settings.rounds)
+    federation.start_round(settings.rounds + 1)
+    far, xi = group.settle(xi)  # which decides the weights of ξ
+    near, xi = other.settle(xi)
+    lower = float((moments[key(first)][0] - moments["group"][0]).norm()) if settings.bounds else None
+    spent = {name: federation.ledger.bytes(silo=name) for name in silos}
+    return Distance(near + far, None, lower, xi, tuple(rounds), False, spent)
 
 
 def _same(pair: tuple[Side, Side]) -> bool:
@@ -130,7 +176,7 @@ def _start(
 ) -> Measure:
     """ξ of the beginning: Gaussian atoms about the mean of both sides, or about zero."""
     wide = next((side.points.shape[1] for side in pair if isinstance(side, Measure)), None)
-    width = dimension(settings.view, federation.dimension) if wide is None else wide
+    width = view_width(settings.view, federation.dimension) if wide is None else wide
     noise = torch.randn(settings.support, width, generator=generator, dtype=torch.float64)
     if settings.start == "gaussian":
         return measure(noise)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,8 @@ from anabranch.errors import MessageError
 from anabranch.federation import Silo, answers
 from anabranch.methods.fedwad._bias import protocol_bias
 from anabranch.methods.fedwad._messages import (
+    Demand,
+    DemandReply,
     Interpolate,
     InterpolateReply,
     Moments,
@@ -35,8 +39,9 @@ def moments(silo: Silo, question: Moments) -> MomentsReply:
 def between(silo: Silo, question: Interpolate) -> InterpolateReply:
     """For each ξ a measure between it and the data, in the precision of ξ."""
     data = view_of(silo, question.view)
-    silo.divides(len(data) if question.exact else question.points.shape[-2])
     measures = _measures(silo, question.points, question.weight, data)
+    # A light atom stands for few points however many atoms there are.
+    silo.divides(len(data) if question.exact else math.ceil(1 / float(question.weight.min()) - 1e-3))
     if question.exact and len(measures) > 1:
         raise MessageError("Exact interpolation answers one measure at a time; more do not have one size.")
     generator = silo.private_generator("t")
@@ -58,6 +63,20 @@ def between(silo: Silo, question: Interpolate) -> InterpolateReply:
         torch.stack(distances) if question.reveal else None,
         torch.stack([wasserstein(data, m, question.power) for m in found]) if question.reveal else None,
     )
+
+
+@answers(Demand)
+def demand(silo: Silo, question: Demand) -> DemandReply:
+    """How much of the data would go to each atom."""
+    data = view_of(silo, question.view)
+    xi = _measures(silo, question.points[None], question.weight[None], data)[0]
+    if question.price.shape != xi.weight.shape or not (question.power >= 1 and question.softness > 0):
+        raise MessageError("Prices arrived that do not fit the measure, or a power below 1, or no softness.")
+    silo.rests_on(len(silo))
+    cost = torch.cdist(data.points, xi.points, compute_mode="use_mm_for_euclid_dist") ** question.power
+    score = (question.price.double() - cost) / question.softness + xi.weight.log()
+    value = -question.softness * torch.logsumexp(score, 1).mean()
+    return DemandReply(torch.softmax(score, 1).mean(0), float(value))
 
 
 @answers(Settle)

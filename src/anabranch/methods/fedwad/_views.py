@@ -38,7 +38,7 @@ def view_of(silo: Silo, view: str) -> Measure:
     return found
 
 
-def dimension(view: str, width: int) -> int:
+def view_width(view: str, width: int) -> int:
     """How many coordinates points of a view have."""
     return int(VIEWS[view](width))
 
