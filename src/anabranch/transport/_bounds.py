@@ -30,7 +30,7 @@ def profile(x: Measure, directions: Tensor, bins: int) -> Tensor:
     filled = torch.cat([zero, weight.cumsum(1)], 1)
     filled = filled / filled[:, -1:].clone()
     integral = torch.cat([zero, (weight * along).cumsum(1)], 1)  # of the quantile function: linear between points
-    edges = torch.linspace(0, 1, bins + 1, dtype=along.dtype).expand(len(along), -1).contiguous()
+    edges = torch.linspace(0, 1, bins + 1, dtype=along.dtype, device=along.device).expand(len(along), -1).contiguous()
     right = torch.searchsorted(filled, edges).clamp(1, weight.shape[1])
     left = right - 1
     part = (edges - filled.gather(1, left)) / (filled.gather(1, right) - filled.gather(1, left))
