@@ -13,7 +13,7 @@ import torch
 
 from anabranch.data import Points, Table
 from anabranch.federation import Envelope, Federation, RemoteEngine, Silo, Site, decode_question
-from anabranch.methods.fedwad import WadSettings, distance
+from anabranch.methods.fedwad import CoresetSettings, WadSettings, distance, label_coresets, silo_coresets
 from anabranch.methods.ffm import FlowServer, Gradient, Histograms, preset
 from anabranch.methods.personal import PersonalSettings, train_personal
 from anabranch.methods.tables import agree
@@ -94,10 +94,12 @@ def _flow(federation: Federation, method: str, changes: Mapping[str, Any]) -> No
 
 
 def _compare(federation: Federation) -> None:
-    """A distance, of points, of points with their classes, and to a group."""
+    """A distance, of points, of points with their classes, and to a group; coresets with labels."""
     distance(federation, "north", "south", WadSettings(support=4, rounds=2, reveal="each round"))
     distance(federation, "north", "south", WadSettings(support=3, rounds=2, view="classes", t=0.4))
     distance(federation, measure(torch.eye(federation.dimension)), ["north", "south"], WadSettings(support=2, rounds=1))
+    coresets = silo_coresets(federation, CoresetSettings(size=2, support=2, rounds=1))
+    label_coresets(federation, coresets)
 
 
 def _classify(federation: Federation) -> None:

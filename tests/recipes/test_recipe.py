@@ -19,7 +19,7 @@ def test_ffm_2d_is_as_described():
 
 
 def test_every_cell_of_every_scale_is_a_valid_config():
-    for found in recipes().values():
+    for found in (found for found in recipes().values() if found.study is None):
         for scale in found.values["scales"]:
             for problem, method, seed in found.cells(scale):
                 config = found.config(problem, method, scale, seed)

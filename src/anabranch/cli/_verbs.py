@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from anabranch.cli._at_sites import pair_lines
+from anabranch.cli._cluster import cluster
+from anabranch.cli._coreset import coreset
 from anabranch.cli._data import app as data_verbs
+from anabranch.cli._distance import distance
 from anabranch.cli._federation import app as federation_verbs
 from anabranch.cli._show import cell_watch, console, print_checks, print_table, sentences, training_notes
 from anabranch.cli._sites import app as site_verbs
@@ -27,6 +31,8 @@ app = typer.Typer(
 app.add_typer(site_verbs, name="site")
 app.add_typer(federation_verbs, name="federation")
 app.add_typer(data_verbs, name="data")
+for verb in (distance, cluster, coreset):
+    app.command()(verb)
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to; made when missing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line, instead of tables.")]
@@ -117,6 +123,9 @@ def train(
     folder = out or Path("runs") / (label if config.recipe == "own" else f"{config.recipe}-{label}")
     with training_notes(config.method) as notes:
         rows = train_on(engine, config, folder, notes, federation)
+    if config.compares:
+        print_table(pair_lines(rows), f"{config.problem}, {config.method}")
+        return
     print_table(summary_table(rows), f"{config.problem}, {config.method}")
     typer.echo(f"Report: {write_report([folder], folder / 'report.html')}")
 
@@ -212,7 +221,9 @@ def reproduce(
     """
     from anabranch.recipes import cells_of, check_seed, recipe, recipes, theory_table
     from anabranch.recipes import reproduce as go
+    from anabranch.recipes._study import present
     from anabranch.report import summary_table, write_report
+    from anabranch.report._study import write_study_report
 
     if list_recipes:
         for found in recipes().values():
@@ -225,21 +236,32 @@ def reproduce(
     found, folder = recipe(name), out or Path("runs") / f"{name}-{scale}"
     cells = cells_of(found, scale, folder, seed, _names(methods), _names(problems))
     with cell_watch(f"{name}, {scale}") as watch:
-        outcome = go(found, scale, cells, jobs or os.cpu_count() or 1, watch)
+        # The bar asks a running cell for its rounds, which a study does not have.
+        follow: Any = watch if found.study is None else lambda every, running: watch(every, [])
+        outcome = go(found, scale, cells, jobs or os.cpu_count() or 1, follow)
     for cell, why in outcome.failures.items():
         console.print(f"[red]{escape(cell)} failed. {escape(why)}[/red]", highlight=False)
     records = [check.record() for check in outcome.checks]
-    if outcome.runs:
+    printed = {"rows": outcome.rows, "checks": records, "failures": outcome.failures}
+    tables: list[tuple[str, list[list[str]]]] = []
+    if outcome.runs and found.study is not None:
+        shown = present(found.study, outcome.rows, found.published, outcome.runs, folder / "figures")
+        tables, printed["pictures"] = shown.tables, {title: str(path) for title, path in shown.pictures.items()}
+        words = (found.title, found.paper, found.about)
+        page = write_study_report(folder / "report.html", *words, shown.tables, shown.pictures, records)
+        console.print(f"Report: {page}", highlight=False)
+    elif outcome.runs:
         page = write_report(outcome.runs, folder / "report.html", checks=records)
         console.print(f"Report: {page}", highlight=False)
-    if as_json:
-        typer.echo(json.dumps({"rows": outcome.rows, "checks": records, "failures": outcome.failures}))
-    else:
-        runs = [row for row in outcome.rows if row["method"] != "theory"]
-        if runs:
-            print_table(summary_table(runs), found.title)
+        if runs := [row for row in outcome.rows if row["method"] != "theory"]:
+            tables.append((found.title, summary_table(runs)))
         if lines := theory_table(outcome.rows):
-            print_table(lines, "Theory in numbers: local plans against the global one, as two silos grow alike")
+            tables.append(("Theory in numbers: local plans against the global one, as two silos grow alike", lines))
+    if as_json:
+        typer.echo(json.dumps(printed))
+    else:
+        for title, lines in tables:
+            print_table(lines, title)
         print_checks(outcome.checks)
     if not outcome.ok:
         raise typer.Exit(1)

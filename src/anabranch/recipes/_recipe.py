@@ -10,9 +10,10 @@ from typing import Any
 
 from anabranch.errors import UsageError, unknown
 from anabranch.methods.ffm import PRESETS
-from anabranch.runs import Config, from_dict, merged, override
+from anabranch.runs import Config, Row, from_dict, merged, override
 
 SCALES = ("smoke", "small", "paper")
+_ABOUT_A_SCALE = ("about", "seeds", "methods", "problems")  # all else that a scale says is an option
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,16 @@ class Recipe:
         """The methods, in the order of the tables."""
         return list(self.values["methods"])
 
+    @property
+    def study(self) -> str | None:
+        """The study that computes the cells; None where a cell is a flow to be trained."""
+        return self.values.get("study")
+
+    @property
+    def published(self) -> list[Row]:
+        """The paper's own figures."""
+        return list(self.values.get("published", []))
+
     def scale(self, name: str) -> dict[str, Any]:
         """What a scale changes, with its seeds."""
         if name not in self.values["scales"]:
@@ -44,10 +55,9 @@ class Recipe:
 
     def config(self, problem: str, method: str, scale: str, seed: int, changes: Iterable[str] = ()) -> Config:
         """One cell: the base, changed by the method's preset, the problem, the method, the scale and `changes`."""
-        if problem not in self.problems:
-            raise unknown("problem", problem, self.problems)
-        if method not in self.methods:
-            raise unknown("method", method, self.methods)
+        self._check([method], [problem])
+        if self.study is not None:
+            raise UsageError(f"'{self.name}' trains no flow; run it with 'anabranch reproduce {self.name}'.")
         settings = {k: v for k, v in self.scale(scale).items() if isinstance(v, dict)}
         # A scale has the last word on how long things take, a method on everything else.
         chosen = dict(self.values["methods"][method])
@@ -56,20 +66,36 @@ class Recipe:
         names = {"recipe": self.name, "scale": scale, "problem": problem, "method": method, "seed": seed}
         return from_dict(override({**layers, **names}, changes))
 
+    def options(self, problem: str, method: str, scale: str) -> dict[str, Any]:
+        """What one cell of a study is computed with: the base, changed by the problem, the method and the scale."""
+        self._check([method], [problem])
+        chosen = {k: v for k, v in self.values["problems"][problem].items() if k != "methods"}
+        last = {k: v for k, v in self.scale(scale).items() if k not in _ABOUT_A_SCALE}
+        return merged(self.values.get("base", {}), chosen, self.values["methods"][method], last)
+
     def cells(
         self, scale: str, seed: int | None = None, methods: Sequence[str] = (), problems: Sequence[str] = ()
     ) -> list[tuple[str, str, int]]:
-        """(problem, method, seed) of every cell of a scale, or of those selected."""
+        """(problem, method, seed) of every cell of a scale, or of those selected.
+
+        A problem that lists `methods` has cells for those alone.
+        """
         settings = self.scale(scale)
-        for name in methods:
-            if name not in self.methods:
-                raise unknown("method", name, self.methods)
+        self._check(methods, problems)
+        chosen = list(methods) or settings.get("methods", self.methods)
+        places = list(problems) or settings.get("problems", self.problems)
+        seeds = settings["seeds"] if seed is None else [seed]
+        of = {p: self.values["problems"][p].get("methods", self.methods) for p in places}
+        return [(p, m, s) for s in seeds for p in places for m in chosen if m in of[p]]
+
+    def _check(self, methods: Sequence[str], problems: Sequence[str]) -> None:
+        """Refuses names that the recipe does not know."""
         for name in problems:
             if name not in self.problems:
                 raise unknown("problem", name, self.problems)
-        chosen = list(methods) or settings.get("methods", self.methods)
-        seeds = settings["seeds"] if seed is None else [seed]
-        return [(p, m, s) for s in seeds for p in (problems or self.problems) for m in chosen]
+        for name in methods:
+            if name not in self.methods:
+                raise unknown("method", name, self.methods)
 
 
 def recipes() -> dict[str, Recipe]:

@@ -6,14 +6,16 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from anabranch.errors import AnabranchError
 from anabranch.recipes._checks import Check, run_checks
 from anabranch.recipes._recipe import Recipe
+from anabranch.recipes._study import StudyCell, StudyRun
 from anabranch.recipes._theory import theory
 from anabranch.runs import Config, Row, RunFolder, train
 
@@ -27,16 +29,53 @@ class Cell:
 
     config: Config
     path: Path
+    alone = False  # flows may train side by side
 
     @property
     def name(self) -> str:
         """For people."""
         return f"{self.config.problem} {self.config.method} seed {self.config.seed}"
 
+    @property
+    def price(self) -> float:
+        """A rough order of how long it takes."""
+        solving = {"minibatch": 8.0, "balanced": 12.0, "semidiscrete": 6.0, "entropic": 4.0, "potential": 3.0}
+        return self.config.flow.rounds * solving.get(self.config.coupling.name, 1.0) * self.config.flow.batch
+
+    def finished(self) -> bool:
+        """Whether its rows are there; a folder with other settings must not pass for this cell."""
+        folder = RunFolder(self.path)
+        if folder.finished:
+            folder.begin(self.config)
+        return folder.finished
+
+    def run(self) -> None:
+        """Trains it, from its last checkpoint on."""
+        train(self.config, self.path)
+
+    def rows(self) -> list[Row]:
+        """What it found."""
+        found: list[Row] = RunFolder(self.path).read_json("results.json")["rows"]
+        return found
+
+    @property
+    def title(self) -> str:
+        """What is running, without its seed."""
+        return f"{self.config.method} on {self.config.problem}"
+
     def round(self) -> int:
         """How far it is."""
         records = RunFolder(self.path).metrics()
         return int(records[-1]["round"]) if records else 0
+
+    def share(self) -> float:
+        """How much of its rounds are done."""
+        settings, total = self.config.settings, self.config.flow.rounds
+        if settings.coupling.name in ("potential", "entropic", "balanced"):
+            total += settings.potential.before
+        if settings.coupling.name == "semidiscrete":
+            total += settings.semidiscrete.rounds
+        return min(1.0, self.round() / total)
 
 
 @dataclass
@@ -54,56 +93,74 @@ class Outcome:
         return not self.failures and all(check.ok for check in self.checks)
 
 
-Watch = Callable[[Sequence[Cell], Sequence[Cell]], None]
+AnyCell = Cell | StudyRun
+Watch = Callable[[Sequence[AnyCell], Sequence[AnyCell]], None]
 
 
 def cells_of(
     recipe: Recipe, scale: str, out: Path, seed: int | None, methods: Sequence[str], problems: Sequence[str]
-) -> list[Cell]:
+) -> Sequence[AnyCell]:
     """The cells of a scale with their folders: OUT/problem/method/seed-N."""
-    one = ["run.threads=1"]
     return [
-        Cell(recipe.config(problem, method, scale, number, one), out / problem / method / f"seed-{number}")
-        for problem, method, number in recipe.cells(scale, seed, methods, problems)
+        _cell(recipe, place, scale, out / place[0] / place[1] / f"seed-{place[2]}")
+        for place in recipe.cells(scale, seed, methods, problems)
     ]
 
 
-def reproduce(recipe: Recipe, scale: str, cells: Sequence[Cell], jobs: int, watch: Watch) -> Outcome:
+def _cell(recipe: Recipe, place: tuple[str, str, int], scale: str, folder: Path) -> AnyCell:
+    problem, method, seed = place
+    if recipe.study is None:
+        return Cell(recipe.config(problem, method, scale, seed, ["run.threads=1"]), folder)
+    options = recipe.options(problem, method, scale)
+    return StudyRun(recipe.study, StudyCell(problem, method, seed, scale, options, folder, threads=1))
+
+
+def reproduce(recipe: Recipe, scale: str, cells: Sequence[AnyCell], jobs: int, watch: Watch) -> Outcome:
     """Runs the cells that are not finished, `jobs` at a time, then gathers all rows and checks them.
 
     `watch` is called about once a second with all cells and those now running. A cell that fails does not stop the
     others.
     """
-    todo = [cell for cell in cells if not RunFolder(cell.path).finished]
-    failures = _run(todo, list(cells), jobs, watch) if todo else {}
-    rows: list[Row] = []
-    done = [cell for cell in cells if RunFolder(cell.path).finished]
-    for cell in done:
-        RunFolder(cell.path).begin(cell.config)  # a folder with other settings must not pass for this cell
-        rows += RunFolder(cell.path).read_json("results.json")["rows"]
+    todo = [cell for cell in cells if not cell.finished()]
+    failures = _run(todo, cells, jobs, watch) if todo else {}
+    done = [cell for cell in cells if cell.finished()]
+    rows = [row for cell in done for row in cell.rows()]
     if not done:
         return Outcome(rows, [], [], failures)
     if "theory" in recipe.values:
         options = recipe.values["theory"]
-        for config in {cell.config.problem: cell.config for cell in cells}.values():
+        for config in {cell.config.problem: cell.config for cell in cells if isinstance(cell, Cell)}.values():
             rows += theory(config, options["points"][scale], options["overlaps"])
-    checks = run_checks(recipe.values.get("checks", []), rows, scale)
+    declared = [entry for entry in recipe.values.get("checks", []) if _asked(entry, cells)]
+    checks = [check for entry in declared for check in run_checks([entry], _selected(entry, rows), scale)]
     return Outcome(rows, checks, [cell.path for cell in done], failures)
 
 
-def _run(todo: list[Cell], cells: list[Cell], jobs: int, watch: Watch) -> dict[str, str]:
+def _asked(entry: Mapping[str, Any], cells: Sequence[AnyCell]) -> bool:
+    """Whether a check is about these cells: a study's check is not where none of its problems was selected."""
+    problems = {cell.cell.problem for cell in cells if isinstance(cell, StudyRun)}
+    return not problems or not problems.isdisjoint(entry.get("problems", problems))
+
+
+def _selected(entry: Mapping[str, Any], rows: Sequence[Row]) -> list[Row]:
+    """The rows that a check selects by `where`. The others stay without a metric: they say which methods were run."""
+    where = entry.get("where", {}).items()
+    return [row if all(row.get(key) == value for key, value in where) else {**row, "metric": None} for row in rows]
+
+
+def _run(todo: Sequence[AnyCell], cells: Sequence[AnyCell], jobs: int, watch: Watch) -> dict[str, str]:
     os.environ.update(_ONE_THREAD)
     failures: dict[str, str] = {}
-    # The dearest first, so that no long cell is left alone at the end.
-    queue = sorted(todo, key=lambda cell: -_price(cell.config))
+    # The dearest first, so that no long cell is left alone at the end; then those that must be alone.
+    queue = sorted(todo, key=lambda cell: (cell.alone, -cell.price))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, context, initializer=_end_with, initargs=(os.getpid(),)) as pool:
-        running: dict[Future[list[Row]], Cell] = {}
+        running: dict[Future[None], AnyCell] = {}
         try:
             while queue or running:
-                while queue and len(running) < jobs:
+                while queue and len(running) < (1 if queue[0].alone else jobs):
                     cell = queue.pop(0)
-                    running[pool.submit(train, cell.config, cell.path)] = cell
+                    running[pool.submit(cell.run)] = cell
                 finished, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
                 for future in finished:
                     cell = running.pop(future)
@@ -114,12 +171,6 @@ def _run(todo: list[Cell], cells: list[Cell], jobs: int, watch: Watch) -> dict[s
             pool.shutdown(wait=True, cancel_futures=True)  # each cell saves a checkpoint on the same Ctrl-C
             raise
     return failures
-
-
-def _price(config: Config) -> float:
-    """A rough order of how long a cell takes."""
-    solving = {"minibatch": 8.0, "balanced": 12.0, "semidiscrete": 6.0, "entropic": 4.0, "potential": 3.0}
-    return config.flow.rounds * solving.get(config.coupling.name, 1.0) * config.flow.batch
 
 
 def _sentence(error: BaseException) -> str:

@@ -1,8 +1,22 @@
 """What does it look like? Figures, tables, and one self-contained HTML page for one or several runs."""
 
+from anabranch.report._measures import Way, draw_coreset, draw_matrix, draw_way
 from anabranch.report._page import write_report
 from anabranch.report._read import Comparison, Run, comparison
 from anabranch.report._statistics import Statistics
 from anabranch.report._table import Table, summary_table, table
 
-__all__ = ["Comparison", "Run", "Statistics", "Table", "comparison", "summary_table", "table", "write_report"]
+__all__ = [
+    "Comparison",
+    "Run",
+    "Statistics",
+    "Table",
+    "Way",
+    "comparison",
+    "draw_coreset",
+    "draw_matrix",
+    "draw_way",
+    "summary_table",
+    "table",
+    "write_report",
+]

@@ -187,7 +187,7 @@ def _look_at_questions(settings: SiteSettings, config: Config, planned: list[Ask
             sentences.append(
                 f"The run asks for {count} answers to '{kind}'; policy.limits allows {policy.limits[kind]}."
             )
-    if "rewind" not in policy.kinds:
+    if "rewind" not in policy.kinds and not config.compares:
         found.warnings.append("policy.kinds does not list 'rewind': an interrupted run would go on without this site.")
     if rounds > policy.rounds:
         found.obstacles.append(f"The run has {rounds} rounds; policy.rounds allows {policy.rounds}.")

@@ -11,6 +11,7 @@ from anabranch.sites._kinds import kinds_of, preset_questions
 from anabranch.sites._open import load_table
 from anabranch.sites._settings import SiteData, SitePolicy, SiteSettings, check_name
 
+LIMITS = {"ffm.histograms": 100, "fedwad.interpolate": 1000}  # the latter: 20 rounds with 50 other sites
 _PAGE = """\
 # What this site holds, and what it is willing to answer. Every key: docs/sites.md.
 # Look at the effect of a change with: anabranch site check FOLDER
@@ -61,11 +62,12 @@ def new_settings(
     answers = {asked.kind: 0 for asked in preset_questions(method)}
     for asked in preset_questions(method):
         answers[asked.kind] += asked.answers
-    limits = {"ffm.lookup": round_up(answers["ffm.lookup"])} if "ffm.lookup" in answers else {}
+    limits = {kind: round_up(answers[kind]) for kind in ("ffm.lookup",) if kind in answers}
+    limits |= {kind: most for kind, most in LIMITS.items() if kind in answers}
     settings = SiteSettings(
         name or folder.resolve().name,
         SiteData(file, columns, held_out),
-        SitePolicy(kinds, limits={**limits, "ffm.histograms": 100}),
+        SitePolicy(kinds, limits=limits),
     )
     check_name(settings.name)
     if columns:

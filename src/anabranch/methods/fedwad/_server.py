@@ -81,6 +81,7 @@ def distances(
 ) -> list[Distance]:
     """The distances of many pairs side by side: every silo is asked once a round, about all pairs it belongs to."""
     settings = settings or WadSettings()
+    before = {name: federation.ledger.bytes(silo=name) for name in federation.engine.names}
     federation.open(run or f"fedwad-{seed}", seed)
     for side in (side for pair in pairs for side in pair):
         if isinstance(side, str) and side not in federation.names:
@@ -91,7 +92,6 @@ def distances(
         Comparison(*pair, start or _start(federation, pair, moments, settings, seeds.generator(seed, "start", number)))
         for number, pair in enumerate(apart)
     ]
-    before = {name: federation.ledger.bytes(silo=name) for name in federation.names}
     for number in range(1, settings.rounds + 1):
         active = [comparison for comparison in comparisons if not comparison.converged]
         if not active:

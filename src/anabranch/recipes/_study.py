@@ -1,0 +1,169 @@
+"""A study: cells that are not flow training. A module of `recipes.studies` computes their rows and draws them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anabranch.errors import RunFolderError, UsageError
+from anabranch.runs import Row, RunFolder
+
+Lines = list[list[str]]  # of a table, its header first
+
+
+@dataclass(frozen=True)
+class StudyCell:
+    """One cell of a study: what to compute, with which options, and the folder that may hold its arrays.
+
+    `options` are the recipe's base, changed by the problem, the method and the scale, in this order. Rows are what a
+    cell gives; arrays for pictures go to `folder` as .npz.
+    """
+
+    problem: str
+    method: str
+    seed: int
+    scale: str
+    options: dict[str, Any]
+    folder: Path
+    threads: int
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """A cell with the study that computes it: what `reproduce` runs, beside the `Cell` of flow training."""
+
+    study: str
+    cell: StudyCell
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.cell.problem} {self.cell.method} seed {self.cell.seed}"
+
+    @property
+    def title(self) -> str:
+        """What is running, without its seed."""
+        return f"{self.cell.method} on {self.cell.problem}"
+
+    @property
+    def path(self) -> Path:
+        """The cell's folder."""
+        return self.cell.folder
+
+    @property
+    def alone(self) -> bool:
+        """Whether it must have the machine to itself, because it measures time."""
+        return bool(self.cell.options.get("alone", False))
+
+    @property
+    def price(self) -> float:
+        """Studies run in the order in which their recipe names them."""
+        return 0.0
+
+    def share(self) -> float:
+        """How much of it is done, as far as it shows: a study's cell is done or not."""
+        return 0.0
+
+    def finished(self) -> bool:
+        """Whether its rows are there; a folder that holds another cell is refused."""
+        folder = RunFolder(self.path)
+        if not folder.finished:
+            return False
+        if folder.read_json("config.json") != self.record():
+            raise RunFolderError(
+                f"{self.path} was computed with other options than the recipe now says; choose another folder with"
+                " --out, or delete that one to have it computed again."
+            )
+        return True
+
+    def run(self) -> None:
+        """Computes the rows. They are written last and in one step, so that a cell is whole or not there."""
+        import torch
+
+        torch.set_num_threads(self.cell.threads)
+        folder = RunFolder(self.path)
+        with folder.locked():
+            folder.write_json("config.json", self.record())
+            folder.write_json("results.json", {"rows": study(self.study).run(self.cell)})
+
+    def rows(self) -> list[Row]:
+        """What it found."""
+        found: list[Row] = RunFolder(self.path).read_json("results.json")["rows"]
+        return found
+
+    def record(self) -> dict[str, Any]:
+        """What its rows follow from, as JSON gives it back."""
+        cell = self.cell
+        names = {"study": self.study, "problem": cell.problem, "method": cell.method, "seed": cell.seed}
+        return {**names, "options": cell.options}
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """How a study is shown: tables as (title, lines) and pictures by title."""
+
+    tables: list[tuple[str, Lines]] = field(default_factory=list)
+    pictures: dict[str, Path] = field(default_factory=dict)
+
+
+def study(name: str) -> Any:
+    """The module of that name."""
+    module = f"anabranch.recipes.studies.{name}"
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise UsageError(f"A recipe asks for the study '{name}', and there is no {module}.") from None
+
+
+def present(
+    name: str, rows: Sequence[Row], published: Sequence[Row], folders: Sequence[Path], out: Path
+) -> Presentation:
+    """The tables and pictures of a whole recipe; pictures are written to the folder `out`."""
+    module = study(name)
+    out.mkdir(parents=True, exist_ok=True)
+    tables = module.tables(list(rows)) if hasattr(module, "tables") else [("Figures", beside(rows, published))]
+    return Presentation(tables, module.draw(list(rows), list(folders), out))
+
+
+def beside(rows: Sequence[Row], published: Sequence[Row]) -> Lines:
+    """Means over seeds, ± their standard deviation, a line for each cell and x; the paper's figures beside ours.
+
+    >>> row = {"problem": "p", "method": "m", "seed": 0, "metric": "accuracy", "value": 0.5}
+    >>> beside([row, {**row, "seed": 1, "value": 0.7}], [{**row, "value": 0.65, "spread": 0.01}])
+    [['problem', 'method', 'accuracy', 'accuracy, paper'], ['p', 'm', '0.6 ± 0.14', '0.65 ± 0.01']]
+    """
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    theirs = {(row["problem"], row["method"], row["metric"]): row for row in published}
+    has_x = any("x" in row for row in rows)
+    columns = [(m, paper) for m in metrics for paper in (False, True) if not paper or any(k[2] == m for k in theirs)]
+    values: dict[tuple[str, str, Any], dict[str, list[float]]] = {}
+    for row in rows:
+        line = values.setdefault((row["problem"], row["method"], row.get("x")), {})
+        line.setdefault(row["metric"], []).append(row["value"])
+    header = ["problem", "method", *["x"][: int(has_x)], *(f"{m}, paper" if paper else m for m, paper in columns)]
+    lines = [header]
+    for (problem, method, x), found in values.items():
+        cells = [
+            _published(theirs.get((problem, method, m))) if paper else _mean(found.get(m, [])) for m, paper in columns
+        ]
+        lines.append([problem, method, *["" if x is None else f"{x}"][: int(has_x)], *cells])
+    return lines
+
+
+def _mean(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    mean = sum(values) / len(values)
+    spread = (sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)) ** 0.5
+    return f"{mean:.4g} ± {spread:.2g}" if len(values) > 1 else f"{mean:.4g}"
+
+
+def _published(row: Row | None) -> str:
+    if row is None:
+        return "–"
+    return f"{row['value']:.4g} ± {row['spread']:.2g}" if "spread" in row else f"{row['value']:.4g}"
