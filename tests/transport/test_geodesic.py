@@ -141,7 +141,7 @@ def test_spread_is_what_centres_cannot_follow():
 def test_a_start_changes_nothing_but_the_way():
     x, y = cloud(60, seed=1), cloud(7, seed=2)
     first = crossing(x, y)
-    again = crossing(x, y, start=first.height + 0.1 * torch.randn(7, generator=torch.Generator().manual_seed(0)))
+    again = crossing(x, y, start=first.height + 0.1 * torch.randn(60, generator=torch.Generator().manual_seed(0)))
     costs = [
         float((plan.mass * (x.points[plan.source] - y.points[plan.target]).square().sum(1)).sum())
         for plan in (first, again)

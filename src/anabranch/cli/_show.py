@@ -18,7 +18,7 @@ from rich.table import Table
 from anabranch.errors import AnabranchError, UsageError
 from anabranch.federation import Federation
 from anabranch.methods.ffm import Progress as Round
-from anabranch.recipes import Cell, Check
+from anabranch.recipes import AnyCell, Check
 from anabranch.runs import Notes, RunFolder
 
 console = Console(stderr=True)  # progress and sentences; standard output belongs to results
@@ -106,34 +106,24 @@ def _facts(progress: Round, federation: Federation) -> str:
 
 
 @contextmanager
-def cell_watch(title: str) -> Iterator[Callable[[Sequence[Cell], Sequence[Cell]], None]]:
+def cell_watch(title: str) -> Iterator[Callable[[Sequence[AnyCell], Sequence[AnyCell]], None]]:
     """A progress bar for many runs: rounds of all cells together, and which are running."""
     columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[facts]}"), TimeRemainingColumn())
     bar = Progress(TextColumn("[bold]{task.description}"), *columns, console=console)
     finished: set[str] = set()
 
-    def watch(cells: Sequence[Cell], running: Sequence[Cell]) -> None:
+    def watch(cells: Sequence[AnyCell], running: Sequence[AnyCell]) -> None:
         for cell in cells:
             if cell.name not in finished and RunFolder(cell.path).finished:
                 finished.add(cell.name)
-        partial = sum(_share(cell) for cell in running if cell.name not in finished)
-        now = ", ".join(f"{cell.config.method} on {cell.config.problem}" for cell in running)
+        partial = sum(cell.share() for cell in running if cell.name not in finished)
+        now = ", ".join(cell.title for cell in running)
         facts = f"{len(finished)}/{len(cells)} cells" + (f" · {now}" if now else "")
         bar.update(task, total=len(cells), completed=len(finished) + partial, facts=facts)
 
     with bar:
         task = bar.add_task(title, total=None, facts="")
         yield watch
-
-
-def _share(cell: Cell) -> float:
-    settings = cell.config.settings
-    total = settings.flow.rounds
-    if settings.coupling.name in ("potential", "entropic", "balanced"):
-        total += settings.potential.before
-    if settings.coupling.name == "semidiscrete":
-        total += settings.semidiscrete.rounds
-    return min(1.0, cell.round() / total)
 
 
 def print_table(lines: Sequence[Sequence[str]], title: str) -> None:

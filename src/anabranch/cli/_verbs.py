@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -219,11 +219,9 @@ def reproduce(
     Every cell (problem, method, seed) is a run folder: finished ones are skipped, so that a second call only fills
     the gaps.
     """
-    from anabranch.recipes import cells_of, check_seed, recipe, recipes, theory_table
+    from anabranch.recipes import cells_of, check_seed, present, recipe, recipes, theory_table
     from anabranch.recipes import reproduce as go
-    from anabranch.recipes._study import present
-    from anabranch.report import summary_table, write_report
-    from anabranch.report._study import write_study_report
+    from anabranch.report import summary_table, write_report, write_study_report
 
     if list_recipes:
         for found in recipes().values():
@@ -236,9 +234,7 @@ def reproduce(
     found, folder = recipe(name), out or Path("runs") / f"{name}-{scale}"
     cells = cells_of(found, scale, folder, seed, _names(methods), _names(problems))
     with cell_watch(f"{name}, {scale}") as watch:
-        # The bar asks a running cell for its rounds, which a study does not have.
-        follow: Any = watch if found.study is None else lambda every, running: watch(every, [])
-        outcome = go(found, scale, cells, jobs or os.cpu_count() or 1, follow)
+        outcome = go(found, scale, cells, jobs or os.cpu_count() or 1, watch)
     for cell, why in outcome.failures.items():
         console.print(f"[red]{escape(cell)} failed. {escape(why)}[/red]", highlight=False)
     records = [check.record() for check in outcome.checks]

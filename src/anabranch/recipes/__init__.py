@@ -2,17 +2,21 @@
 
 from anabranch.recipes._checks import Check, run_checks
 from anabranch.recipes._recipe import SCALES, Recipe, check_seed, recipe, recipes
-from anabranch.recipes._reproduce import Cell, Outcome, cells_of, reproduce
+from anabranch.recipes._reproduce import AnyCell, Cell, Outcome, cells_of, reproduce
+from anabranch.recipes._study import StudyCell, present
 from anabranch.recipes._theory import theory, theory_table
 
 __all__ = [
     "SCALES",
+    "AnyCell",
     "Cell",
     "Check",
     "Outcome",
     "Recipe",
+    "StudyCell",
     "cells_of",
     "check_seed",
+    "present",
     "recipe",
     "recipes",
     "reproduce",

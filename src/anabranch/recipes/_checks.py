@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import stdev
 from typing import Any
 
 from anabranch.errors import UsageError, unknown
@@ -36,6 +37,8 @@ class Means:
             if row.get("solver", "euler") == "euler" and "silo" not in row:
                 values[row["problem"], row["method"], row["metric"], row["nfe"]].append(row["value"])
         self.values = {key: sum(found) / len(found) for key, found in values.items()}
+        # Of a mean over seeds; with one seed nothing is known of it.
+        self.errors = {k: stdev(v) / math.sqrt(len(v)) if len(v) > 1 else math.nan for k, v in values.items()}
         self.problems = sorted({key[0] for key in self.values})
         self.methods = {key[1] for key in self.values}
 
@@ -121,6 +124,12 @@ def _excess(entry: Mapping[str, Any], means: Means, problem: str, nfe: int | Non
     return float("inf") if over is None else _value(entry, means, problem, nfe) - over
 
 
+def _errors(entry: Mapping[str, Any], means: Means, problem: str, nfe: int | None) -> float:
+    """The value in standard errors over seeds."""
+    value, error = _value(entry, means, problem, nfe), means.errors[problem, entry["left"], _metric(entry), nfe]
+    return value / error if error else math.copysign(math.inf, value) if value else 0.0
+
+
 KINDS: dict[str, Callable[[Mapping[str, Any], Means, str, int | None], float]] = {
     "ratio": _ratio,
     "relative": _relative,
@@ -128,4 +137,5 @@ KINDS: dict[str, Callable[[Mapping[str, Any], Means, str, int | None], float]] =
     "wins": _wins,
     "value": _value,
     "excess": _excess,
+    "errors": _errors,
 }

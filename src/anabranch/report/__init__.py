@@ -4,6 +4,7 @@ from anabranch.report._measures import Way, draw_coreset, draw_matrix, draw_way
 from anabranch.report._page import write_report
 from anabranch.report._read import Comparison, Run, comparison
 from anabranch.report._statistics import Statistics
+from anabranch.report._study import write_study_report
 from anabranch.report._table import Table, summary_table, table
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "summary_table",
     "table",
     "write_report",
+    "write_study_report",
 ]

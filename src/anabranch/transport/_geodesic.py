@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from anabranch.errors import AnabranchError, UsageError
@@ -18,6 +19,8 @@ from anabranch.transport._cost import half_squared_cost, nearest
 from anabranch.transport._exact import SIMPLEX_ITERATIONS, assignment
 from anabranch.transport._measure import Measure, same_space
 
+Array = NDArray[np.float64]
+SCALES = (0.2, 0.35, 0.5, 0.7, 0.85, 1.0)  # of earlier prices, to try as a start
 DUST = 1e-9  # of an even share of the mass: what rounding leaves in a cell
 
 
@@ -25,7 +28,7 @@ DUST = 1e-9  # of an even share of the mass: what rounding leaves in a cell
 class Crossing:
     """An optimal plan from x to y as its cells: `mass` (k,) goes from point `source` (k,) to point `target` (k,).
 
-    `height` (m,) are the prices at y that prove it optimal; the next plan, to nearly the same places, may start there.
+    `height` (n,) are the prices at x that prove it optimal; the next plan, from the same x, may start there.
     """
 
     source: Tensor
@@ -36,29 +39,41 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Interpolation:
-    """A `measure` on the way from x to y, the `distance` W_p(x, y) as a tensor, and the plan behind both."""
+    """A `measure` on the way from x to y, and the plan behind it."""
 
     measure: Measure
-    distance: Tensor
     crossing: Crossing
+    ends: tuple[Measure, Measure]
+    power: float
+
+    @property
+    def distance(self) -> Tensor:
+        """W_p(x, y), computed from the points when it is asked for."""
+        return crossing_distance(*self.ends, self.crossing, self.power)
 
 
-def crossing(x: Measure, y: Measure, power: float = 2.0, start: Tensor | None = None) -> Crossing:
+def crossing(x: Measure, y: Measure, power: float = 2.0, start: Tensor | None = None, rough: bool = False) -> Crossing:
     """An optimal plan between x and y for the cost ‖x − y‖^p, solved in float64 on the CPU.
 
-    `start` (m,) are prices at y to begin with: good ones shorten the search, and none change the cost reached.
+    `start` (n,) are prices at x to begin with: good ones shorten the search, and none change the cost reached. A
+    `rough` plan is optimal for costs in float32, which take half the time; its cost is above the least by rounding.
     """
     _check_power(power)
     same_space(x, y)
     first, second = x.detach().double(), y.detach().double()
-    cost = half_squared_cost(first.points, second.points).cpu()
-    if power != 2:
-        cost = (2 * cost.clamp_min(0)) ** (power / 2)
     even = all(bool((w == w[0]).all()) for w in (x.weight, y.weight))
-    if even and len(x) == len(y):
+    square = even and len(x) == len(y)
+    rows = first.weight.new_zeros(len(x))
+    if power == 2 and not square:
+        cost, rows = _cost_and_rows(first.points, second.points, rough)
+        cost = cost.cpu()
+    else:
+        cost = half_squared_cost(first.points, second.points).cpu()
+        cost = cost if power == 2 else (2 * cost) ** (power / 2)
+    if square:
         index = torch.arange(len(x), device=x.points.device)
         return Crossing(index, assignment(cost).to(index.device), first.weight)
-    source, target, mass, height = _simplex(cost, first.weight, second.weight, start)
+    source, target, mass, height = _simplex(cost, rows.cpu(), first.weight, second.weight, start)
     device = x.points.device
     return Crossing(source.to(device), target.to(device), mass.to(device), height.to(device))
 
@@ -107,14 +122,20 @@ def interpolate(
     """
     if not 0 < t < 1:
         raise UsageError(f"t = {t} was given; an interpolating measure lies strictly inside (0, 1).")
-    plan = crossing(x, y, power, start)
+    plan = crossing(x, y, power, start, rough=not exact)
     between = _every_cell(x, y, plan, t, most) if exact else _barycentric(x, y, plan, t)
-    return Interpolation(between, crossing_distance(x, y, plan, power), plan)
+    return Interpolation(between, plan, (x, y), power)
 
 
 def barycentres(plan: Crossing, x: Measure, y: Measure) -> Tensor:
     """For each point of x the mean of the points of y that it is matched with, (n, d)."""
-    return _means(plan.source, plan.mass, y.points[plan.target], len(x))
+    total = plan.mass.new_zeros(len(x)).index_add(0, plan.source, plan.mass)
+    share = (plan.mass / total[plan.source]).to(y.points.dtype)
+    cells = torch.sparse_coo_tensor(
+        torch.stack([plan.source, plan.target]), share, (len(x), len(y)), check_invariants=False
+    )
+    means: Tensor = torch.sparse.mm(cells, y.points)
+    return means
 
 
 def spread(plan: Crossing, x: Measure, y: Measure) -> float:
@@ -153,15 +174,36 @@ def thinned(atoms: Measure, most: int) -> Measure:
     return Measure(atoms.points[kept], atoms.weight[kept].index_add(0, home, atoms.weight[others]))
 
 
-def _means(index: Tensor, mass: Tensor, values: Tensor, size: int) -> Tensor:
-    """Σ mass · value / Σ mass over the cells of each index, (size, d)."""
-    total = mass.new_zeros(size).index_add(0, index, mass)
-    share = (mass / total[index]).to(values.dtype)
-    return values.new_zeros(size, values.shape[1]).index_add(0, index, share[:, None] * values)
+def _cost_and_rows(x: Tensor, y: Tensor, rough: bool) -> tuple[Tensor, Tensor]:
+    """½‖x_i − y_j‖² less a number for each i, and these numbers, ½‖x_i − ȳ‖²: all plans share them.
+
+    So x, often by far the larger, need not be centred: it is only read.
+    """
+    mean = y.mean(0)
+    away = y - mean
+    height = away.square().sum(1) / 2 + away @ mean
+    rows = torch.linalg.vector_norm(x, dim=1).square() / 2 - x @ mean + mean.square().sum() / 2
+    if rough:
+        return height - (x.float() @ away.float().T).double(), rows
+    return torch.addmm(height, x, away.T, alpha=-1), rows
 
 
-def _simplex(cost: Tensor, a: Tensor, b: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Cells and column prices of an optimal plan, by POT's network simplex; the marginals are kept to rounding."""
+def _scaled_prices(cost: Array, rows: Array, a: Array, b: Array, start: Array) -> tuple[Array, Array]:
+    """Prices at both sides from those at x of an earlier plan, scaled to where the dual is highest.
+
+    Along a geodesic that ends in x the prices at x shrink in proportion to the way that is left (Hopf and Lax). ξ never
+    moves quite so, and the best of a few scales is good enough to start from.
+    """
+    sides = [scale * start - rows for scale in SCALES]
+    pairs = [(f, (cost - f[:, None]).min(0)) for f in sides]
+    _, columns = max(pairs, key=lambda pair: float(a @ pair[0] + b @ pair[1]))
+    return (cost - columns).min(1), columns
+
+
+def _simplex(
+    cost: Tensor, rows: Tensor, a: Tensor, b: Tensor, start: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Cells and row prices of an optimal plan, by POT's network simplex; the marginals are kept to rounding."""
     try:
         import ot
     except ImportError:
@@ -172,8 +214,8 @@ def _simplex(cost: Tensor, a: Tensor, b: Tensor, start: Tensor | None) -> tuple[
     matrix = np.ascontiguousarray(cost.numpy())
     prices = None
     if start is not None:
-        g = start.detach().cpu().double().numpy()
-        prices = ((matrix - g).min(1), g)
+        earlier = start.detach().cpu().double().numpy()
+        prices = _scaled_prices(matrix, rows.numpy(), a.cpu().numpy(), b.cpu().numpy(), earlier)
     plan, log = ot.emd(
         a.cpu().numpy(),
         b.cpu().numpy(),
@@ -186,8 +228,9 @@ def _simplex(cost: Tensor, a: Tensor, b: Tensor, start: Tensor | None) -> tuple[
     )
     if log["warning"] is not None:
         raise AnabranchError(f"The network simplex found no optimal plan: {log['warning']}")
-    rows, columns = np.nonzero(plan > 0)
-    return (*map(torch.from_numpy, (rows, columns, plan[rows, columns], np.asarray(log["v"]))),)  # type: ignore[return-value]
+    source, target = np.nonzero(plan > 0)
+    height = np.asarray(log["u"]) + rows.numpy()
+    return (*map(torch.from_numpy, (source, target, plan[source, target], height)),)  # type: ignore[return-value]
 
 
 def _check_power(power: float) -> None:

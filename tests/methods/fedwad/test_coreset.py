@@ -6,9 +6,17 @@ import torch
 from anabranch import Federation, Silo
 from anabranch.errors import DataError, QuorumError, UsageError
 from anabranch.federation import Participation
-from anabranch.methods.fedwad._coreset import Coreset, exact_coreset, learn_coreset, silo_coresets
-from anabranch.methods.fedwad._labels import label_coresets, nearest_neighbour
-from anabranch.methods.fedwad._slopes import CoresetSettings, exact_slope, federated_slopes
+from anabranch.methods.fedwad import (
+    Coreset,
+    CoresetSettings,
+    exact_coreset,
+    exact_slope,
+    federated_slopes,
+    label_coresets,
+    learn_coreset,
+    nearest_neighbour,
+    silo_coresets,
+)
 from anabranch.transport import measure
 
 sklearn = pytest.importorskip("sklearn.cluster")

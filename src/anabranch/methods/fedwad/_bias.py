@@ -1,40 +1,56 @@
-"""By how much S atoms overstate a distance, as a silo can judge on its own data.
+"""What S atoms cannot tell of a distance, as silos can judge on their own data.
 
-Two halves of a silo's data are two samples of one distribution. The silo runs the whole protocol between them, computes
-their exact distance as well, and knows the difference of the squares. Squares, because what S atoms cannot follow, the
-scatter of points about their centres, adds to a squared distance whatever that distance is. Halves have half as many
-points, so S is halved with them, and quarters with a quarter of S show how the difference changes with size.
+Behind each atom stand many points, which scatter about their mean. W₂² is the coarse part, between the means, and the
+cost of carrying one silo's scatter to the other's. Where the two scatter independently that costs q²_μ + q²_ν, the sum
+of both; where they scatter alike a plan matches them, and saves 2κ·tr(Σ_μ^½ Σ_ν Σ_μ^½)^½. The trace is how alike two
+covariances are. κ, between 0 and 1, is how much of a likeness finitely many points can use: a silo measures it between
+two halves of its own data, whose exact distance it knows.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
+from torch import Tensor
 
 from anabranch.methods.fedwad._places import draw_t
-from anabranch.transport import Measure, crossing, crossing_distance, interpolate, measure, wasserstein
+from anabranch.transport import (
+    Crossing,
+    Measure,
+    barycentres,
+    crossing,
+    crossing_distance,
+    interpolate,
+    measure,
+    spread,
+    wasserstein,
+)
 
-REPEATS = 2  # divisions of the data at each size
+REPEATS = 2  # divisions of the data into halves
 LARGEST = 2048  # points in a half: beyond that the exact distance would take longer than the protocol
-RATIO = (0.5, 1.25)  # within which the difference may change when the number of points is doubled
+LEAST = 8  # points in a half
 
 
-def protocol_bias(data: Measure, support: int, rounds: int, generator: torch.Generator) -> float:
-    """What (d_μ + d_ν)² exceeds W₂²(μ, ν) by, for silos like this one and so many atoms; 0 for fewer than 16 points.
+def alignment(data: Measure, support: int, rounds: int, generator: torch.Generator) -> float:
+    """κ for data like this and so many atoms; 0 for fewer than 16 points.
 
-    Extrapolated from quarters and halves of the data to its whole size.
+    Halves have half as many points, so S is halved with them.
     """
-    size = len(data)
-    half = min(size // 2, LARGEST)
-    if half < 8:
+    half = min(len(data) // 2, LARGEST)
+    if half < LEAST:
         return 0.0
-    small, large = (
-        _excess(data.points, points, support * points / size, rounds, generator) for points in (half // 2, half)
-    )
-    if small <= 0 or large <= 0:
-        return max(large, 0.0)
-    ratio = min(max(large / small, RATIO[0]), RATIO[1])
-    doublings = float(torch.tensor(size / half).log2())
-    return float(large * ratio**doublings)
+    atoms, found = max(1, round(support * half / len(data))), 0.0
+    for _ in range(REPEATS):
+        order = torch.randperm(len(data), generator=generator)
+        first, second = (measure(data.points[part]) for part in (order[:half], order[half : 2 * half]))
+        noise = torch.randn(atoms, data.points.shape[1], generator=generator, dtype=torch.float64)
+        xi = converge(first, second, measure(data.points.mean(0) + data.points.std(0) * noise), rounds, generator)
+        parts = [settled(m, xi) for m in (first, second)]
+        scatter = sum(q for _, q in parts)
+        saved = coarse(parts) + scatter - float(wasserstein(first, second)) ** 2
+        found += saved / scatter if scatter > 0 else 1.0
+    return min(max(found / REPEATS, 0.0), 1.0)
 
 
 def converge(first: Measure, second: Measure, xi: Measure, rounds: int, generator: torch.Generator) -> Measure:
@@ -45,16 +61,34 @@ def converge(first: Measure, second: Measure, xi: Measure, rounds: int, generato
     return xi
 
 
-def _excess(points: torch.Tensor, size: int, support: float, rounds: int, generator: torch.Generator) -> float:
-    """The mean of (d_μ + d_ν)² − W₂² over pairs of disjoint samples of that size."""
-    atoms = max(1, round(support))
-    total = 0.0
-    for _ in range(REPEATS):
-        order = torch.randperm(len(points), generator=generator)
-        first, second = measure(points[order[:size]]), measure(points[order[size : 2 * size]])
-        noise = torch.randn(atoms, points.shape[1], generator=generator, dtype=points.dtype)
-        start = measure(points.mean(0) + points.std(0) * noise)
-        xi = converge(first, second, start, rounds, generator)
-        parts = [float(crossing_distance(m, xi, crossing(m, xi))) for m in (first, second)]
-        total += sum(parts) ** 2 - float(wasserstein(first, second)) ** 2
-    return total / REPEATS
+def settled(data: Measure, xi: Measure) -> tuple[float, float]:
+    """W₂² from the data to ξ, and the part of it that is scatter about the means behind the atoms."""
+    plan = crossing(xi, data)
+    return float(crossing_distance(xi, data, plan)) ** 2, spread(plan, xi, data)
+
+
+def coarse(parts: list[tuple[float, float]]) -> float:
+    """The squared distance between two sides by the means behind the atoms of ξ, from both sides' `settled`."""
+    return float(sum(max(whole - scatter, 0.0) ** 0.5 for whole, scatter in parts)) ** 2
+
+
+def scatter_factor(plan: Crossing, xi: Measure, data: Measure, count: int, generator: torch.Generator) -> Tensor:
+    """L (r, d) with LᵀL ≈ the covariance of the scatter about the means behind atoms, r ≤ `count`; the trace is right.
+
+    By a randomised range finder with two power iterations: the data may have thousands of dimensions.
+    """
+    away = data.points[plan.target] - barycentres(plan, xi, data)[plan.source]
+    away = away * plan.mass.sqrt()[:, None]
+    count = min(count, *away.shape)
+    basis = torch.randn(away.shape[1], min(count + 8, *away.shape), generator=generator, dtype=torch.float64)
+    for _ in range(3):
+        basis = torch.linalg.qr(away.T @ (away @ basis)).Q
+    _, strength, directions = torch.linalg.svd(away @ basis, full_matrices=False)
+    factor = strength[:count, None] * (directions[:count] @ basis.T)
+    kept, whole = float(factor.square().sum()), float(away.square().sum())
+    return factor * math.sqrt(whole / kept) if kept > 0 else factor
+
+
+def likeness(first: Tensor, second: Tensor) -> float:
+    """tr(Σ^½ Σ' Σ^½)^½ of two covariances LᵀL, from their factors: the nuclear norm of L L'ᵀ."""
+    return float(torch.linalg.matrix_norm(first.double() @ second.double().T, "nuc"))

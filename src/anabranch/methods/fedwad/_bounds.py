@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from anabranch.federation import Federation
-from anabranch.methods.fedwad._bias import protocol_bias
+from anabranch.methods.fedwad._bias import alignment, coarse, likeness, scatter_factor
 from anabranch.methods.fedwad._comparison import Comparison, ask, key, size, stacked
 from anabranch.methods.fedwad._messages import Profile, Settle
 from anabranch.methods.fedwad._settings import PRECISIONS, WadSettings
-from anabranch.transport import Measure, interpolate, lower_bound, profile, wasserstein
+from anabranch.transport import Measure, crossing, crossing_distance, interpolate, lower_bound, profile, spread
 
 
 @dataclass(frozen=True)
@@ -37,41 +37,73 @@ def bounds_of(
         return []
     lower = _lower(federation, comparisons, moments, settings) if settings.bounds else [None] * len(comparisons)
     result = []
-    for (value, bias), least in zip(_settle(federation, comparisons, settings), lower, strict=True):
-        guess = None if bias is None else math.sqrt(max(value**2 - bias, (least or 0.0) ** 2))
-        result.append(Bounds(value, guess, least))
+    for sides, least in zip(_settle(federation, comparisons, settings), lower, strict=True):
+        value = sum(side.distance for side in sides)
+        guess = _guess(*sides)
+        if settings.bounds and settings.exact:
+            guess = value
+        result.append(Bounds(value, None if guess is None else min(max(guess, least or 0.0), value), least))
     return result
+
+
+@dataclass(frozen=True)
+class _Side:
+    """What one side says of the last ξ."""
+
+    distance: float
+    scatter: float = 0.0
+    factor: Tensor | None = None
+    alignment: float = 0.0
+
+
+def _guess(first: _Side, second: _Side) -> float | None:
+    """The distance without what S atoms add to it; None where the sides did not say how their points scatter."""
+    if first.factor is None or second.factor is None:
+        return None
+    parts = [(side.distance**2, side.scatter) for side in (first, second)]
+    saved = 2 * math.sqrt(first.alignment * second.alignment) * likeness(first.factor, second.factor)
+    return math.sqrt(max(coarse(parts) + first.scatter + second.scatter - saved, 0.0))
 
 
 def _settle(
     federation: Federation, comparisons: Sequence[Comparison], settings: WadSettings
-) -> list[tuple[float, float | None]]:
-    """The value of every comparison, and the bias of its square: the mean of what both sides measure on themselves."""
+) -> list[tuple[_Side, _Side]]:
+    """What both sides of every comparison say of their last ξ."""
     dtype = PRECISIONS[settings.precision]
-    calibrate = settings.bounds and settings.power == 2 and not settings.exact
-    rounds = max(len(one.rounds) for one in comparisons) if calibrate else 0
+    told = settings.bounds and settings.power == 2 and not settings.exact
+    rounds = max(len(one.rounds) for one in comparisons) if told else 0
     found = []
     for group in [[one] for one in comparisons] if settings.exact else [list(comparisons)]:
-        replies = ask(
-            federation,
-            group,
-            lambda of: Settle(*stacked([one.xi for one in of], dtype), settings.view, settings.power, rounds),
-        )
+
+        def question(of: list[Comparison]) -> Settle:
+            points, weight = stacked([one.xi for one in of], dtype)
+            return Settle(points, weight, settings.view, settings.power, rounds, settings.directions)
+
+        replies = ask(federation, group, question)
         for number, comparison in enumerate(group):
             points, weight = stacked([comparison.xi], dtype)  # as the silos received it
             xi = Measure(points[0].double(), weight[0].double() / weight[0].double().sum())
-            value, biases = 0.0, []
+            sides = []
             for side, who in enumerate(comparison.sides):
                 if isinstance(who, Measure):
-                    value += float(wasserstein(who, xi, settings.power))
-                    if calibrate:
-                        biases.append(protocol_bias(who.double(), len(xi), rounds, torch.Generator().manual_seed(0)))
+                    sides.append(_held(who.double(), xi, settings, rounds))
                 else:
                     reply, place = replies[number, side]
-                    value += float(reply.distance[place])
-                    biases += [reply.bias] if reply.bias is not None else []
-            found.append((value, sum(biases) / 2 if len(biases) == 2 else (0.0 if settings.exact else None)))
+                    scatter = 0.0 if reply.scatter is None else float(reply.scatter[place])
+                    sides.append(_Side(float(reply.distance[place]), scatter, reply.factor, reply.alignment or 0.0))
+            found.append((sides[0], sides[1]))
     return found
+
+
+def _held(data: Measure, xi: Measure, settings: WadSettings, rounds: int) -> _Side:
+    """The same of a measure that the server holds."""
+    plan = crossing(xi, data, settings.power)
+    distance = float(crossing_distance(xi, data, plan, settings.power))
+    if not rounds:
+        return _Side(distance)
+    generator = torch.Generator().manual_seed(0)
+    factor = scatter_factor(plan, xi, data, settings.directions, generator)
+    return _Side(distance, spread(plan, xi, data), factor, alignment(data, len(xi), rounds, generator))
 
 
 def _lower(

@@ -32,7 +32,7 @@ class Round:
     bound: float | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class Comparison:
     """One pair on its way: its sides, ξ, and what the last round brought."""
 

@@ -137,7 +137,8 @@ class DemandReply(Message, kind="fedwad.demand.reply"):
 class Settle(Message, kind="fedwad.settle"):
     """Gives the last ξ and asks how far the data is from it.
 
-    With `rounds` > 0 it also asks for the bias that a protocol of so many rounds has on the silo's own data.
+    With `rounds` > 0 it also asks what ξ cannot tell: how the points behind an atom scatter about their mean, in
+    `count` directions at most, and how alike two halves of the data are after so many rounds with each other.
 
     Reveals: nothing of the data beyond what ξ has learned from all silos.
     """
@@ -147,6 +148,7 @@ class Settle(Message, kind="fedwad.settle"):
     view: str
     power: float
     rounds: int
+    count: int = 0
 
     def answers(self) -> int:
         """One for each ξ."""
@@ -155,18 +157,28 @@ class Settle(Message, kind="fedwad.settle"):
 
 @dataclass(frozen=True)
 class SettleReply(Message, kind="fedwad.settle.reply"):
-    """W_p from each ξ to the data (P,); and what S atoms overstate a squared distance by, judged by halves of the data.
+    """W_p from each ξ to the data (P,). Where asked for, the scatter behind the atoms (P,), its principal directions
+    with their strengths (r, d), and κ, how much of a likeness halves of the data can use.
 
-    Reveals: one number for each ξ, and one in all: how widely the silo's own points scatter about S centres.
+    Reveals: one or two numbers for each ξ, and once, in which directions the silo's points differ from their
+    neighbours, and how much: averages over all points.
     """
 
     distance: Tensor
-    bias: float | None = None
+    scatter: Tensor | None = None
+    factor: Tensor | None = None
+    alignment: float | None = None
 
     def validate(self, question: Message) -> None:
-        """One distance for each measure."""
-        if isinstance(question, Settle):
-            _check_scalars(self.distance, len(question.points), "distances")
+        """One distance for each measure, and the rest exactly where it was asked for."""
+        if not isinstance(question, Settle):
+            return
+        _check_scalars(self.distance, len(question.points), "distances")
+        _check_scalars(self.scatter, len(question.points) if question.rounds else None, "scatters")
+        if (self.factor is None or self.alignment is None) != (question.rounds == 0):
+            raise MessageError("The scatter of a silo arrived where it was not asked for, or did not arrive.")
+        if self.factor is not None and (self.factor.ndim != 2 or self.factor.shape[1] != question.points.shape[2]):
+            raise MessageError(f"Directions of a scatter arrived as {tuple(self.factor.shape)}.")
 
 
 @dataclass(frozen=True)

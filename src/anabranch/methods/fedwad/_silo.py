@@ -9,7 +9,7 @@ from torch import Tensor
 
 from anabranch.errors import MessageError
 from anabranch.federation import Silo, answers
-from anabranch.methods.fedwad._bias import protocol_bias
+from anabranch.methods.fedwad._bias import alignment, scatter_factor
 from anabranch.methods.fedwad._messages import (
     Demand,
     DemandReply,
@@ -24,7 +24,7 @@ from anabranch.methods.fedwad._messages import (
 )
 from anabranch.methods.fedwad._places import draw_t
 from anabranch.methods.fedwad._views import plan_work, view_of
-from anabranch.transport import Measure, crossing, crossing_distance, interpolate, profile, wasserstein
+from anabranch.transport import Measure, crossing, crossing_distance, interpolate, profile, spread, wasserstein
 
 
 @answers(Moments)
@@ -50,12 +50,13 @@ def between(silo: Silo, question: Interpolate) -> InterpolateReply:
     for place, xi in enumerate(measures):
         t = draw_t(generator, question.exact or 4 * len(xi) > len(data)) if question.t is None else question.t
         start = prices.get(place)
-        start = start if start is not None and len(start) == len(xi) else None
+        start = start if start is not None and len(start) == len(data) else None
         way = interpolate(data, xi, t, question.power, question.exact, question.most, start)
         if way.crossing.height is not None:
             prices[place] = way.crossing.height
         found.append(way.measure)
-        distances.append(way.distance)
+        if question.reveal:
+            distances.append(way.distance)
     dtype = question.points.dtype
     return InterpolateReply(
         torch.stack([m.points for m in found]).to(dtype),
@@ -81,19 +82,25 @@ def demand(silo: Silo, question: Demand) -> DemandReply:
 
 @answers(Settle)
 def settle(silo: Silo, question: Settle) -> SettleReply:
-    """How far the data is from each ξ, and by how much the protocol is likely to overstate."""
+    """How far the data is from each ξ, and how its points scatter behind the atoms."""
     data = view_of(silo, question.view)
     measures = _measures(silo, question.points, question.weight, data)
-    distance = [crossing_distance(data, xi, crossing(data, xi, question.power), question.power) for xi in measures]
+    plans = [crossing(xi, data, question.power) for xi in measures]
+    pairs = list(zip(measures, plans, strict=True))
+    distance = torch.stack([crossing_distance(xi, data, plan, question.power) for xi, plan in pairs])
     if not question.rounds:
-        return SettleReply(torch.stack(distance))
+        return SettleReply(distance)
     support = question.points.shape[1]
     silo.divides(support)
     silo.affords(f"{question.rounds} rounds with itself", work=8 * question.rounds * plan_work(len(data), support, 1))
-    key = f"fedwad/bias/{question.view}/{support}/{question.rounds}"
+    key = f"fedwad/scatter/{question.view}/{support}/{question.rounds}/{question.count}"
     if key not in silo.cache:
-        silo.cache[key] = protocol_bias(data, support, question.rounds, silo.private_generator("bias"))
-    return SettleReply(torch.stack(distance), silo.cache[key])
+        generator = silo.private_generator("scatter")
+        factor = scatter_factor(plans[0], measures[0], data, max(question.count, 1), generator)
+        silo.cache[key] = factor, alignment(data, support, question.rounds, generator)
+    factor, kappa = silo.cache[key]
+    scatter = torch.tensor([spread(plan, xi, data) for xi, plan in pairs], dtype=torch.float64)
+    return SettleReply(distance, scatter, factor.to(question.points.dtype), kappa)
 
 
 @answers(Profile)

@@ -158,7 +158,8 @@ def _evolution(curves: Curves, paths: dict[str, Path]) -> Figure:
         if entry["problem"] == "evolution":
             last.axhline(entry["value"], color=COLORS[entry["method"]], linestyle="--", linewidth=1.0)
             text = f"paper's best, {'exact' if entry['method'] == 'exact' else 'approximate'}"
-            last.annotate(text, (1, entry["value"]), va="bottom", fontsize=8, color=COLORS[entry["method"]])
+            corner: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
+            last.annotate(text, (1, entry["value"]), fontsize=8, color=COLORS[entry["method"]], **corner)
     last.set(yscale="log", xlabel="round", ylabel=AXES["excess"], title="Error by round")
     last.legend(fontsize=8)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=7, markerscale=2.0)
