@@ -86,7 +86,8 @@ def scatter_factor(plan: Crossing, xi: Measure, data: Measure, count: int, gener
     _, strength, directions = torch.linalg.svd(away @ basis, full_matrices=False)
     factor = strength[:count, None] * (directions[:count] @ basis.T)
     kept, whole = float(factor.square().sum()), float(away.square().sum())
-    return factor * math.sqrt(whole / kept) if kept > 0 else factor
+    scaled: Tensor = factor * math.sqrt(whole / kept) if kept > 0 else factor
+    return scaled
 
 
 def likeness(first: Tensor, second: Tensor) -> float:
