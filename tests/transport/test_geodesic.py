@@ -9,6 +9,8 @@ import torch
 
 from anabranch.errors import DataError, UsageError
 from anabranch.transport import (
+    Measure,
+    Shared,
     barycentres,
     crossing,
     interpolate,
@@ -204,3 +206,17 @@ def test_portions_of_a_profile_hold_equal_mass():
 def test_what_cannot_be_is_refused_with_a_sentence(make, error, words):
     with pytest.raises(error, match=words):
         make()
+
+
+def test_coordinates_in_common_change_nothing_but_the_time():
+    generator = torch.Generator().manual_seed(0)
+    table, index = torch.randn(3, 4, generator=generator, dtype=torch.float64), torch.arange(40) % 3
+    points = torch.cat([torch.randn(40, 2, generator=generator, dtype=torch.float64), table[index]], 1)
+    plain = measure(points)
+    shared = Measure(plain.points, plain.weight, Shared(table, index))
+    columns = torch.randn(5, 6, generator=generator, dtype=torch.float64)
+    assert torch.allclose(shared.times(columns), plain.times(columns), atol=1e-12)
+    xi = measure(columns)
+    found = [interpolate(x, xi, 0.4) for x in (plain, shared)]
+    assert torch.allclose(found[0].measure.points, found[1].measure.points)
+    assert float(found[0].distance) == pytest.approx(float(found[1].distance), rel=1e-12)

@@ -29,7 +29,7 @@ from anabranch.transport._geodesic import (
     thinned,
     wasserstein,
 )
-from anabranch.transport._measure import Measure, measure
+from anabranch.transport._measure import Measure, Shared, measure
 from anabranch.transport._semidiscrete import SemiDual, bisect, lookup
 from anabranch.transport._sinkhorn import Sinkhorn, SinkhornResult, sinkhorn
 
@@ -44,6 +44,7 @@ __all__ = [
     "Nearest",
     "Plan",
     "SemiDual",
+    "Shared",
     "Sinkhorn",
     "SinkhornResult",
     "SoftCTransform",

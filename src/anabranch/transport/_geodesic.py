@@ -36,6 +36,10 @@ class Crossing:
     mass: Tensor
     height: Tensor | None = None
 
+    def reversed(self) -> Crossing:
+        """The same plan from y to x."""
+        return Crossing(self.target, self.source, self.mass)
+
 
 @dataclass(frozen=True)
 class Interpolation:
@@ -65,7 +69,7 @@ def crossing(x: Measure, y: Measure, power: float = 2.0, start: Tensor | None = 
     square = even and len(x) == len(y)
     rows = first.weight.new_zeros(len(x))
     if power == 2 and not square:
-        cost, rows = _cost_and_rows(first.points, second.points, rough)
+        cost, rows = _cost_and_rows(first, second.points, rough)
         cost = cost.cpu()
     else:
         cost = half_squared_cost(first.points, second.points).cpu()
@@ -151,8 +155,7 @@ def spread(plan: Crossing, x: Measure, y: Measure) -> float:
 def _barycentric(x: Measure, y: Measure, plan: Crossing, t: float) -> Measure:
     if len(x) <= len(y):
         return Measure((1 - t) * x.points + t * barycentres(plan, x, y).to(x.points.dtype), x.weight)
-    back = Crossing(plan.target, plan.source, plan.mass)
-    return Measure(t * y.points + (1 - t) * barycentres(back, y, x).to(y.points.dtype), y.weight)
+    return Measure(t * y.points + (1 - t) * barycentres(plan.reversed(), y, x).to(y.points.dtype), y.weight)
 
 
 def _every_cell(x: Measure, y: Measure, plan: Crossing, t: float, most: int | None) -> Measure:
@@ -174,7 +177,7 @@ def thinned(atoms: Measure, most: int) -> Measure:
     return Measure(atoms.points[kept], atoms.weight[kept].index_add(0, home, atoms.weight[others]))
 
 
-def _cost_and_rows(x: Tensor, y: Tensor, rough: bool) -> tuple[Tensor, Tensor]:
+def _cost_and_rows(x: Measure, y: Tensor, rough: bool) -> tuple[Tensor, Tensor]:
     """½‖x_i − y_j‖² less a number for each i, and these numbers, ½‖x_i − ȳ‖²: all plans share them.
 
     So x, often by far the larger, need not be centred: it is only read.
@@ -182,10 +185,10 @@ def _cost_and_rows(x: Tensor, y: Tensor, rough: bool) -> tuple[Tensor, Tensor]:
     mean = y.mean(0)
     away = y - mean
     height = away.square().sum(1) / 2 + away @ mean
-    rows = torch.linalg.vector_norm(x, dim=1).square() / 2 - x @ mean + mean.square().sum() / 2
-    if rough:
-        return height - (x.float() @ away.float().T).double(), rows
-    return torch.addmm(height, x, away.T, alpha=-1), rows
+    lengths = torch.linalg.vector_norm(x.points, dim=1).square() / 2
+    rows = lengths - x.times(mean[None])[:, 0] + mean.square().sum() / 2
+    product = x.times(away.float()).double() if rough else x.times(away)
+    return torch.sub(height, product, out=product), rows
 
 
 def _scaled_prices(cost: Array, rows: Array, a: Array, b: Array, start: Array) -> tuple[Array, Array]:

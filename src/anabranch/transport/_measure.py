@@ -18,11 +18,23 @@ SUM_TOLERANCE = 1e-4  # weights in float32 add up to one this closely, however m
 
 
 @dataclass(frozen=True)
+class Shared:
+    """Last coordinates that many points have in common: those of point i are `table[index[i]]`, of a table (k, e)."""
+
+    table: Tensor
+    index: Tensor
+
+
+@dataclass(frozen=True)
 class Measure:
-    """Σᵢ aᵢ δ(xᵢ): `points` (n, d) and `weight` (n,), which is positive and sums to one. Made by `measure`."""
+    """Σᵢ aᵢ δ(xᵢ): `points` (n, d) and `weight` (n,), which is positive and sums to one. Made by `measure`.
+
+    `shared` may say that points have their last coordinates in common, which makes products with them quicker.
+    """
 
     points: Tensor
     weight: Tensor
+    shared: Shared | None = None
 
     def __len__(self) -> int:
         return len(self.points)
@@ -30,11 +42,19 @@ class Measure:
     def double(self) -> Measure:
         """The same in float64, with weights that sum to one in it; gradients pass."""
         weight = self.weight.double()
-        return Measure(self.points.double(), weight / weight.sum())
+        return Measure(self.points.double(), weight / weight.sum(), self.shared)
 
     def detach(self) -> Measure:
         """The same without gradients."""
-        return Measure(self.points.detach(), self.weight.detach())
+        return Measure(self.points.detach(), self.weight.detach(), self.shared)
+
+    def times(self, columns: Tensor) -> Tensor:
+        """(n, m): the inner products of all points with the columns (m, d), in the columns' precision."""
+        if self.shared is None:
+            return self.points.to(columns.dtype) @ columns.T
+        own = self.points.shape[1] - self.shared.table.shape[1]
+        common = self.shared.table.to(columns.dtype) @ columns[:, own:].T
+        return (self.points[:, :own].to(columns.dtype) @ columns[:, :own].T).add_(common[self.shared.index])
 
 
 def measure(points: Points, weight: Tensor | np.ndarray[Any, Any] | Sequence[float] | None = None) -> Measure:

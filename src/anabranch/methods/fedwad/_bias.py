@@ -63,7 +63,7 @@ def converge(first: Measure, second: Measure, xi: Measure, rounds: int, generato
 
 def settled(data: Measure, xi: Measure) -> tuple[float, float]:
     """W₂² from the data to ξ, and the part of it that is scatter about the means behind the atoms."""
-    plan = crossing(xi, data)
+    plan = crossing(data, xi).reversed()
     return float(crossing_distance(xi, data, plan)) ** 2, spread(plan, xi, data)
 
 

@@ -97,7 +97,7 @@ def _settle(
 
 def _held(data: Measure, xi: Measure, settings: WadSettings, rounds: int) -> _Side:
     """The same of a measure that the server holds."""
-    plan = crossing(xi, data, settings.power)
+    plan = crossing(data, xi, settings.power).reversed()
     distance = float(crossing_distance(xi, data, plan, settings.power))
     if not rounds:
         return _Side(distance)

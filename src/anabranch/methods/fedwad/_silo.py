@@ -85,7 +85,7 @@ def settle(silo: Silo, question: Settle) -> SettleReply:
     """How far the data is from each ξ, and how its points scatter behind the atoms."""
     data = view_of(silo, question.view)
     measures = _measures(silo, question.points, question.weight, data)
-    plans = [crossing(xi, data, question.power) for xi in measures]
+    plans = [crossing(data, xi, question.power).reversed() for xi in measures]
     pairs = list(zip(measures, plans, strict=True))
     distance = torch.stack([crossing_distance(xi, data, plan, question.power) for xi, plan in pairs])
     if not question.rounds:

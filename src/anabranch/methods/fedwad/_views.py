@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 
+import torch
+from torch import Tensor
+
 from anabranch.errors import RefusedError, unknown
 from anabranch.federation import Silo
 from anabranch.metrics import augment
-from anabranch.transport import Measure, measure
+from anabranch.transport import Measure, Shared, measure
 
 # Each view with the width of a point in it, for points of d coordinates.
 VIEWS = {"points": lambda d: d, "classes": lambda d: 3 * d, "classes in full": lambda d: 2 * d + d * d}
@@ -32,10 +35,19 @@ def view_of(silo: Silo, view: str) -> Measure:
                 raise RefusedError(
                     f"Silo '{silo.name}' has no labels; a distance between data sets with classes needs them."
                 )
-            points = augment(points, silo.data.label, COVARIANCE[view])
-        silo.cache[key] = measure(points)
+            silo.cache[key] = _with_classes(points, silo.data.label, COVARIANCE[view])
+        else:
+            silo.cache[key] = measure(points)
     found: Measure = silo.cache[key]
     return found
+
+
+def _with_classes(points: Tensor, label: Tensor, covariance: str) -> Measure:
+    """Points with what their classes look like; that part is the same for all points of a class."""
+    seen: Measure = measure(augment(points, label, covariance))
+    classes, index = torch.unique(label, return_inverse=True)
+    first = torch.stack([(index == number).nonzero()[0, 0] for number in range(len(classes))])
+    return Measure(seen.points, seen.weight, Shared(seen.points[first, points.shape[1] :], index))
 
 
 def view_width(view: str, width: int) -> int:
