@@ -50,7 +50,7 @@ def cluster(
     data: Annotated[str, typer.Option(help="Instead of FILES: one file, or image set, to be divided.")] = "",
     by: Annotated[str, typer.Option(help="What to divide --data by: a column, an archive's array, or label.")] = "",
     clusters: Annotated[int | None, typer.Option(help="How many; by default where the spectrum has its gap.")] = None,
-    graph: Annotated[str, typer.Option(help="affinity, or the number of neighbours in a graph: 3 or 5.")] = "affinity",
+    graph: Annotated[str, typer.Option(help="affinity, or how many neighbours a graph links, as 3 or 5.")] = "affinity",
     support: Support = None,
     rounds: Rounds = 10,
     view: View = "points",
@@ -105,7 +105,12 @@ def cluster(
         "support": found.support,
         "bytes": found.bytes,
     }
-    picture = draw_matrix(matrix.numpy(), names, labels.tolist(), f"{len(names)} silos in {len(grouped)} clusters")
+    picture = draw_matrix(
+        matrix.numpy(),
+        names,
+        labels.tolist(),
+        f"{len(names)} silos in {len(grouped)} cluster{'s' * (len(grouped) > 1)}",
+    )
     write_atomically(folder / "cluster.png", picture)
     write_atomically(folder / "cluster.json", (json.dumps(record, indent=1) + "\n").encode())
     if as_json:

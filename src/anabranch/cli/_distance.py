@@ -52,7 +52,7 @@ def distance(
         bool, typer.Option("--exact", help="Send every cell of a plan; shows the data, so needs --points-per-atom 1.")
     ] = False,
     t: Annotated[
-        float | None, typer.Option(help="Where on the way ξ is taken, in (0, 1); drawn anew each time.")
+        float | None, typer.Option(help="Where on the way ξ is taken, in (0, 1); by default drawn anew each time.")
     ] = None,
     view: View = "points",
     compare: Annotated[
@@ -208,10 +208,12 @@ def _lines(record: Mapping[str, Any]) -> list[list[str]]:
         lines.append(["at least", "by means and profiles: the distance is never smaller", _number(record["lower"])])
     if "exact" in record:
         lines.append(["exact", "computed with both data sets in one place", _number(record["exact"])])
+        if not record["errors"]:
+            lines.append(["error", "nothing can be said relative to an exact distance of 0", ""])
         for key, error in record["errors"].items():
             name = {"value": "at most", "debiased": "best guess"}[key]
             lines.append([f"error of '{name}'", "against the exact distance", f"{100 * error:+.1f} %"])
-    ending = "ξ lies on a shortest way, to 1 %" if record["converged"] else "ξ still changes; more --rounds help"
+    ending = "ξ has settled, to 1 %" if record["converged"] else "ξ still changes; more --rounds help"
     lines.append(["rounds", ending, str(record["rounds"])])
     lines.append(["atoms of ξ", "more of them tighten 'at most', and tell more", str(record["support"])])
     for name, silo in record["silos"].items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -31,7 +32,9 @@ def sentences(command: Command) -> Command:
     @wraps(command)
     def wrapped(*args: Any, **options: Any) -> Any:
         try:
-            return command(*args, **options)
+            with warnings.catch_warnings():
+                warnings.showwarning = _say_warning
+                return command(*args, **options)
         except UsageError as error:
             console.print(f"[red]{escape(str(error))}[/red]", highlight=False)
             raise typer.Exit(2) from error
@@ -42,6 +45,11 @@ def sentences(command: Command) -> Command:
             raise typer.Exit(130) from error
 
     return wrapped  # type: ignore[return-value]
+
+
+def _say_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """A warning as its sentence; where in the code it arose helps nobody here."""
+    console.print(f"[yellow]{escape(str(message))}[/yellow]", highlight=False)
 
 
 @contextmanager

@@ -132,7 +132,10 @@ def gather(names: Sequence[str], how: Reading) -> Gathered:
         raise UsageError("Name the data: files (.csv, .npy, .npz), or image sets such as digits or mnist:test.")
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if twice:
-        raise UsageError(f"'{twice[0]}' is named twice; data is at no distance from itself, so name another.")
+        raise UsageError(f"'{twice[0]}' is named twice; name each data set once.")
+    for name in names:
+        if not name.endswith((*ARRAYS, TABLE)) and name.partition(":")[0] not in CATALOGUE:
+            raise unknown("image set, nor a .csv, .npy or .npz file,", name, CATALOGUE)
     if any(name.endswith(TABLE) for name in names):
         if not all(name.endswith(TABLE) for name in names):
             raise UsageError("Tables and arrays cannot be mixed; give only .csv files, or none.")

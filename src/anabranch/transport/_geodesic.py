@@ -238,4 +238,4 @@ def _simplex(
 
 def _check_power(power: float) -> None:
     if not (power >= 1 and np.isfinite(power)):
-        raise UsageError(f"p = {power} was given; W_p is a distance for p ≥ 1.")
+        raise UsageError(f"p = {power} was given; W_p is a distance for finite p ≥ 1.")

@@ -46,7 +46,7 @@ class WadSettings:
             if getattr(self, name) < least:
                 raise UsageError(f"{name} is {getattr(self, name)}; give {least} or more.")
         if not (self.power >= 1 and math.isfinite(self.power)):
-            raise UsageError(f"p = {self.power} was given; W_p is a distance for p ≥ 1.")
+            raise UsageError(f"p = {self.power} was given; W_p is a distance for finite p ≥ 1.")
         if self.t is not None and not 0 < self.t < 1:
             raise UsageError(
                 f"t = {self.t} was given; it must lie strictly inside (0, 1): at its ends a silo would send its points,"
