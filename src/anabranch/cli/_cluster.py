@@ -105,12 +105,8 @@ def cluster(
         "support": found.support,
         "bytes": found.bytes,
     }
-    picture = draw_matrix(
-        matrix.numpy(),
-        names,
-        labels.tolist(),
-        f"{len(names)} silos in {len(grouped)} cluster{'s' * (len(grouped) > 1)}",
-    )
+    clustered = f"{len(grouped)} clusters" if len(grouped) > 1 else "one cluster"
+    picture = draw_matrix(matrix.numpy(), names, labels.tolist(), f"{len(names)} silos in {clustered}")
     write_atomically(folder / "cluster.png", picture)
     write_atomically(folder / "cluster.json", (json.dumps(record, indent=1) + "\n").encode())
     if as_json:

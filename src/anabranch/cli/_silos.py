@@ -134,8 +134,8 @@ def gather(names: Sequence[str], how: Reading) -> Gathered:
     if twice:
         raise UsageError(f"'{twice[0]}' is named twice; name each data set once.")
     for name in names:
-        if not name.endswith((*ARRAYS, TABLE)) and name.partition(":")[0] not in CATALOGUE:
-            raise unknown("image set, nor a .csv, .npy or .npz file,", name, CATALOGUE)
+        if not name.endswith((*ARRAYS, TABLE)):
+            _check_image_set(name)
     if any(name.endswith(TABLE) for name in names):
         if not all(name.endswith(TABLE) for name in names):
             raise UsageError("Tables and arrays cannot be mixed; give only .csv files, or none.")
@@ -204,11 +204,20 @@ def _of_points(held: Mapping[str, Held], how: Reading) -> Gathered:
     return Gathered(silos, shapes.pop() if len(shapes) == 1 else ())
 
 
+def _check_image_set(name: str) -> None:
+    """Refuses what is neither a file of a known form nor an image set."""
+    kind = name.partition(":")[0]
+    if kind in CATALOGUE:
+        return
+    if Path(name).exists() or Path(name).suffix or "/" in name:
+        raise UsageError(f"'{name}' is no .csv, .npy or .npz file, and no image set; save the data as one of these.")
+    raise unknown("image set", kind, CATALOGUE)
+
+
 def _images(name: str) -> ImageSet:
     """The images called SET or SET:SPLIT."""
+    _check_image_set(name)
     kind, _, part = name.partition(":")
-    if kind not in CATALOGUE and (Path(name).exists() or Path(name).suffix or "/" in name):
-        raise UsageError(f"'{name}' is no .csv, .npy or .npz file, and no image set; save the data as one of these.")
     return load_images(kind, part or "train")
 
 
