@@ -108,9 +108,10 @@ def _features(options: dict[str, Any], seed: int) -> list[tuple[Tensor, Tensor]]
 def _encoder(x: Tensor, options: dict[str, Any], seed: int) -> nn.Sequential:
     """The first half of an autoencoder, trained to give its images back."""
     width, code = options["width"], options["code"]
-    torch.manual_seed(seeds.derive(seed, "autoencoder"))
-    encoder = nn.Sequential(nn.Linear(x.shape[1], width), nn.ReLU(), nn.Linear(width, code))
-    decoder = nn.Sequential(nn.Linear(code, width), nn.ReLU(), nn.Linear(width, x.shape[1]))
+    with torch.random.fork_rng(devices=[]):  # layers draw from the global state, which is left as it was
+        torch.manual_seed(seeds.derive(seed, "autoencoder"))
+        encoder = nn.Sequential(nn.Linear(x.shape[1], width), nn.ReLU(), nn.Linear(width, code))
+        decoder = nn.Sequential(nn.Linear(code, width), nn.ReLU(), nn.Linear(width, x.shape[1]))
     optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=1e-3)
     generator = seeds.generator(seed, "autoencoder", "order")
     for _ in range(options["autoencoder_epochs"]):
