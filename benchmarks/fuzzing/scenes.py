@@ -12,7 +12,9 @@ from typing import Any
 import torch
 
 from anabranch.data import Points, Table
+from anabranch.data.attributes import AttributeSpace
 from anabranch.federation import Envelope, Federation, RemoteEngine, Silo, Site, decode_question
+from anabranch.methods.dcfm import train_composition
 from anabranch.methods.fedwad import CoresetSettings, WadSettings, distance, label_coresets, silo_coresets
 from anabranch.methods.ffm import FlowServer, Gradient, Histograms, preset
 from anabranch.methods.personal import PersonalSettings, train_personal
@@ -44,7 +46,7 @@ def scenes(folder: Path) -> list[Scene]:
     """One or two of every kind of question."""
     found: dict[str, list[Scene]] = {}
     changes = {"lot": {"flow": {"local_steps": 2}}}
-    runs: dict[str, Callable[[Federation], None]] = {"fedwad": _compare, "personal": _classify}
+    runs: dict[str, Callable[[Federation], None]] = {"fedwad": _compare, "personal": _classify, "dcfm": _compose}
     for method in ("vanilla", "lot", "got-entropic", "sd-protected"):
         runs[method] = partial(_flow, method=method, changes=changes.get(method, {}))
     for name, run in runs.items():
@@ -105,6 +107,20 @@ def _compare(federation: Federation) -> None:
 def _classify(federation: Federation) -> None:
     """A classifier with heads of its own in every silo."""
     train_personal(federation, PersonalSettings("fedrep", rounds=1, participation=1.0, hidden=(4,), classes=2))
+
+
+def _compose(federation: Federation) -> None:
+    """Experts that train beside each other and teach a student; one flow for all; experts of an earlier run."""
+    space = AttributeSpace.of({"side": ["left", "right"], "height": ["top", "bottom"]})
+    experts = {"steps": 2, "batch": 8, "hidden": 4, "layers": 2, "embedding": 2}
+    student = {"steps": 2, "batch": 8, "trajectories": 8, "path_steps": 2}
+    first = train_composition(
+        federation, "hybrid", 1, space, experts=experts, peers={"rounds": 1, "steps": 2}, student=student, force=True
+    )
+    train_composition(
+        federation, "fedflow", 2, space, experts=experts, federated={"rounds": 1, "local_steps": 2}, force=True
+    )
+    train_composition(federation, "ddm", 3, space, first.experts, experts=experts, force=True)
 
 
 def fresh(silo: Silo) -> Silo:

@@ -33,6 +33,22 @@ class TestGather:
         assert "b" in replies.failures
         assert [list(silo.gathered.get("test.site.add.reply", {})) for silo in silos] == [["a", "c"], [], ["a", "c"]]
 
+    def test_shared_with_others_each_receives_all_but_its_own(self, federation):
+        joint, silos = federation
+        joint.gather(AMOUNT, share_with=["a", "b", "c"])
+        held = [list(silo.gathered["test.site.add.reply"]) for silo in silos]
+        assert held == [["b", "c"], ["a", "c"], ["a", "b"]]
+
+    def test_what_is_shared_later_is_added(self, federation):
+        joint, silos = federation
+        joint.gather(AMOUNT, to=["a", "b"], share_with=["c"])
+        before = silos[2].gathered["test.site.add.reply"]["b"].total.clone()
+        joint.start_round(joint.round + 1)
+        replies = joint.gather(AMOUNT, to=["a"], share_with=["b", "c"])
+        there = silos[2].gathered["test.site.add.reply"]
+        assert torch.equal(there["a"].total, replies.answers["a"].total) and torch.equal(there["b"].total, before)
+        assert list(silos[1].gathered["test.site.add.reply"]) == ["a"] and not silos[0].gathered
+
     def test_nothing_gathered_reaches_into_another_run(self, federation):
         joint, silos = federation
         joint.gather(AMOUNT)

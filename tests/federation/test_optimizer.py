@@ -43,6 +43,17 @@ def test_follows_torch(name, torchs):
     assert all(torch.allclose(mine[key], theirs[key], atol=1e-6) for key in mine)
 
 
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_a_gradient_may_lie_transposed_in_memory(name):
+    plain, transposed = (ServerOptimizer(name, 0.05).begin(start()) for _ in range(2))
+    for step in range(3):
+        plain.step(gradients(step))
+        transposed.step(
+            {key: slope.mT.contiguous().mT if slope.ndim > 1 else slope for key, slope in gradients(step).items()}
+        )
+    assert equal(plain.parameters, transposed.parameters)
+
+
 def test_sgd_of_rate_one_subtracts_the_gradient():
     optimizer = follow(ServerOptimizer("sgd", 1.0), 1)
     for name, value in start().items():

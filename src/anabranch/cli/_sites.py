@@ -31,14 +31,17 @@ def init(
     method: Annotated[str, typer.Option(help="The method to allow, by its preset's name.")] = "sd-protected",
     columns: Annotated[str, typer.Option(help="Columns of a .csv file to use, separated by commas; all.")] = "",
     held_out: Annotated[float, typer.Option(help="Share of the points kept from training, for metrics.")] = 0.2,
+    attributes: Annotated[
+        str, typer.Option(help="For methods that compose: arrays of an .npz file, separated by commas; all but x.")
+    ] = "",
 ) -> None:
     """Make a site's folder: a commented site.toml and a secret. Nothing of the data is copied."""
     from anabranch.sites import new_settings, write_site
 
     if not data.is_file():
         raise UsageError(f"There is no file {data}; name the site's data with --data.")
-    chosen = tuple(column.strip() for column in columns.split(",") if column.strip())
-    write_site(folder, new_settings(folder, data, name, method, chosen, held_out))
+    chosen, named = (tuple(word.strip() for word in text.split(",") if word.strip()) for text in (columns, attributes))
+    write_site(folder, new_settings(folder, data, name, method, chosen, held_out, named))
     typer.echo(f"Wrote {folder / 'site.toml'}. Read it, then: anabranch site check {folder}")
 
 

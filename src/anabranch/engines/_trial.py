@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from anabranch import seeds
+from anabranch.data.attributes import save_attributed
 from anabranch.errors import UsageError
-from anabranch.runs import Config, points_of, tables_of
+from anabranch.runs import Config, attributed_parts, points_of, tables_of
 from anabranch.sites import SiteData, SitePolicy, SitePrivacy, SiteSettings, kinds_of, write_site
 
 ROUNDS = 10**9  # a trial's sites bind nobody: their policy lists kinds, and limits what the run's own settings limit
@@ -23,27 +25,40 @@ def write_sites(config: Config, root: Path) -> list[str]:
     if data.pooled:
         raise UsageError("data.pooled puts all data into one place, which leaves nothing to federate; leave it out.")
     limits = {"ffm.lookup": privacy.lookup_limit} if privacy.lookup_limit else {}
-    kinds = kinds_of(config.method if config.compares else config.settings, data.tables)
+    asks = config if config.composes else config.method if config.compares else config.settings
+    kinds = kinds_of(asks, data.tables)
     policy = SitePolicy(kinds, ROUNDS, 1, limits, smallest_part=1)
     guards = SitePrivacy(privacy.lookup_noise, privacy.gradient_clip, privacy.gradient_noise)
     names = []
-    for name, file in _write_data(config, root).items():
+    for name, held in _write_data(config, root).items():
         if not (root / name / "site.toml").exists():
-            settings = SiteSettings(name, SiteData(file, (), data.held_out, data.seed), policy, guards)
+            settings = SiteSettings(name, replace(held, held_out=data.held_out, seed=data.seed), policy, guards)
             write_site(root / name, settings, seeds.derive(config.seed, "secret", name))
         names.append(name)
     return sorted(names)
 
 
-def _write_data(config: Config, root: Path) -> dict[str, str]:
-    """Each silo's part of the data in a file of its site's folder; the file's name by silo."""
+def _write_data(config: Config, root: Path) -> dict[str, SiteData]:
+    """Each silo's part of the data in a file of its site's folder; what a site must know of it, by silo."""
+    if config.composes:
+        return _write_attributed(config, root)
     if config.data.tables:
         for name, table in tables_of(config.data).items():
             (root / name).mkdir(parents=True, exist_ok=True)
             table.write(root / name / "data.csv")
-        return dict.fromkeys(tables_of(config.data), "data.csv")
+        return dict.fromkeys(tables_of(config.data), SiteData("data.csv"))
     parts = points_of(config.data)
     for name, points in parts.items():
         (root / name).mkdir(parents=True, exist_ok=True)
         np.savez(root / name / "data.npz", x=points.x.numpy(), label=points.label.numpy())
-    return dict.fromkeys(parts, "data.npz")
+    return dict.fromkeys(parts, SiteData("data.npz"))
+
+
+def _write_attributed(config: Config, root: Path) -> dict[str, SiteData]:
+    """Samples with attributes; every site is told all outcomes, in the order in which one process would have them."""
+    parts = attributed_parts(config.data)
+    for name, part in parts.items():
+        (root / name).mkdir(parents=True, exist_ok=True)
+        save_attributed(root / name / "data.npz", part)
+    space = next(iter(parts.values())).space
+    return dict.fromkeys(parts, SiteData("data.npz", attributes=space.names, outcomes=dict(space.attributes)))

@@ -156,16 +156,33 @@ class Federation:
             self.ledger.add(name, answer.kind, "up", size(answer))
         return replies
 
-    def gather(self, question: Message, to: Sequence[str] | None = None, timeout: float | None = None) -> Replies:
+    def gather(
+        self,
+        question: Message,
+        to: Sequence[str] | None = None,
+        timeout: float | None = None,
+        share_with: Sequence[str] | None = None,
+    ) -> Replies:
         """The peer form: every silo that answers also receives all the answers, as `silo.gathered[kind]`.
 
-        The server relays them; within one process nothing is copied.
+        With `share_with` those silos receive them instead, each all but its own, beside what it had from others. The
+        server relays them; within one process nothing is copied.
         """
         replies = self.ask(question, to, timeout)
-        if replies.answers:
+        if replies.answers and share_with is None:
             handed = self.ask(Gathered.of(replies.answers), list(replies.answers), timeout)
             replies.failures.update(handed.failures)
+        elif share_with is not None:
+            replies.failures.update(self.hand_out(replies.answers, share_with, timeout))
         return replies
+
+    def hand_out(
+        self, answers: Mapping[str, Message], to: Sequence[str], timeout: float | None = None
+    ) -> dict[str, str]:
+        """Gives silos the answers of others, beside what they had before; who could not be reached, and why."""
+        others = {name: {peer: a for peer, a in answers.items() if peer != name} for name in to}
+        parcels = {name: Gathered.of(those, added=True) for name, those in others.items() if those}
+        return self.ask(parcels, timeout=timeout).failures if parcels else {}
 
     def mean(self, question: Message, to: Sequence[str] | None = None, timeout: float | None = None) -> Mean:
         """The λ-weighted mean of what the silos answer, over those who answer; below the quorum, a QuorumError.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from anabranch.errors import AnabranchError, UsageError
-from anabranch.federation._message import Envelope, Message, tensors_of
+from anabranch.federation._message import Envelope, Message, numbers_of
 from anabranch.federation._privacy import Postprocessor, guarded_answer
 from anabranch.federation._silo import Silo, fused_answer
 
@@ -87,6 +87,6 @@ class LocalEngine:
 
 
 def _finite(reply: Message) -> bool:
-    tensors = [tensor for tensor in tensors_of(reply).values() if tensor.is_floating_point()]
+    numbers = list(numbers_of(reply).values())
     # A norm is finite exactly when every number is, short of overflow, and costs one pass for all tensors.
-    return math.isfinite(sum(norm.item() for norm in torch._foreach_norm(tensors)))
+    return not numbers or math.isfinite(sum(norm.item() for norm in torch._foreach_norm(numbers)))

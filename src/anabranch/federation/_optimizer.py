@@ -54,6 +54,11 @@ class ServerOptimizer:
         return OptimizerState(self, parameters)
 
 
+def _laid_out_like(leaf: Tensor, slope: Tensor) -> Tensor:
+    """The fused kernel walks both in the order of memory, and a gradient may come transposed."""
+    return slope if slope.stride() == leaf.stride() else torch.empty_like(leaf).copy_(slope)
+
+
 class OptimizerState:
     """Parameters on their way, with the optimiser's moments."""
 
@@ -71,7 +76,7 @@ class OptimizerState:
     def step(self, gradients: dict[str, Tensor]) -> None:
         """One step against the gradients (by name); to ascend, pass them negated."""
         leaves = [parameter.detach() for parameter in self.parameters.values()]
-        slopes = [gradients[name] for name in self.parameters]
+        slopes = [_laid_out_like(leaf, gradients[name]) for name, leaf in zip(self.parameters, leaves, strict=True)]
         if self.settings.clip:
             norm = torch.stack(torch._foreach_norm(slopes)).norm()
             factor = (self.settings.clip / (norm + 1e-6)).clamp(max=1.0)

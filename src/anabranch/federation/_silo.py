@@ -14,6 +14,7 @@ from torch import Tensor
 
 from anabranch import seeds
 from anabranch.data import Points, Table, check_points, split
+from anabranch.data.attributes import AttributeSpace
 from anabranch.errors import DataError, RefusedError, UsageError
 from anabranch.federation._encoding import encode
 from anabranch.federation._message import Envelope, Message
@@ -80,7 +81,8 @@ class Silo:
     `gathered` what other silos answered. `limits` bounds how many answers of a kind are given in a run;
     `smallest_group` is the least number of points that an answer may rest on, `smallest_part` the least behind each
     part of an answer in parts, `most_numbers` and `most_work` what one question may cost. `secret` seeds what the
-    server must not be able to foresee, such as privacy noise.
+    server must not be able to foresee, such as privacy noise. Where labels stand for combinations of attributes,
+    `space` says which.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Silo:
         secret: int | None = None,
         folder: Path | None = None,
         held_out_label: Tensor | None = None,
+        space: AttributeSpace | None = None,
     ) -> None:
         if not name or "/" in name or name.startswith("."):
             raise UsageError(f"'{name}' cannot be a silo's name; use letters, digits, '-' and '_'.")
@@ -114,6 +117,9 @@ class Silo:
         self.limits = dict(limits or {})
         self.smallest_group, self.smallest_part = smallest_group, smallest_part
         self._labelled = label is not None
+        self.space = space
+        if space is not None:
+            space.decode(self.data.label.cpu())  # refuses labels that name no combination
         self.secret = secrets.randbits(62) if secret is None else secret
         self.folder = folder
         self.most_numbers, self.most_work = MOST_NUMBERS, MOST_WORK

@@ -77,17 +77,20 @@ class Rewind(Message, kind="rewind"):
 class Gathered(Message, kind="gathered"):
     """Gives a silo what every silo answered to a question: their tensors by `silo/field`, the rest as JSON by silo.
 
+    They take the place of earlier answers of the kind, or are `added` to those of other silos.
+
     Reveals: to each silo the answers of all the others; what those reveal, their own kinds say.
     """
 
     tensors: dict[str, Tensor]
     heads: str
+    added: bool = False
 
     @staticmethod
-    def of(replies: Mapping[str, Message]) -> Gathered:
+    def of(replies: Mapping[str, Message], added: bool = False) -> Gathered:
         """The replies in one message; tensors are not copied."""
         tensors = {f"{name}/{key}": t for name, reply in replies.items() for key, t in tensors_of(reply).items()}
-        return Gathered(tensors, json.dumps({name: head(reply) for name, reply in replies.items()}))
+        return Gathered(tensors, json.dumps({name: head(reply) for name, reply in replies.items()}), added)
 
     def replies(self) -> dict[str, Message]:
         """The replies again, by silo."""
@@ -126,7 +129,8 @@ def gathered(silo: Silo, question: Gathered) -> Done:
     """Keeps the answers of all silos at hand, until the next ones of that kind."""
     replies = question.replies()
     for kind in {reply.kind for reply in replies.values()}:
-        silo.gathered[kind] = {name: reply for name, reply in replies.items() if reply.kind == kind}
+        before = silo.gathered.get(kind, {}) if question.added else {}
+        silo.gathered[kind] = before | {name: reply for name, reply in replies.items() if reply.kind == kind}
     return Done()
 
 

@@ -8,6 +8,7 @@ generated = integrate(field, fresh_x0, nfe=10).x1
 ```
 """
 
+from anabranch.flow import conditioning
 from anabranch.flow._average import MovingAverage
 from anabranch.flow._networks import PotentialMLP, VelocityMLP, network, register_network
 from anabranch.flow._paths import (
@@ -33,6 +34,7 @@ __all__ = [
     "VariancePreservingPath",
     "Velocity",
     "VelocityMLP",
+    "conditioning",
     "integrate",
     "network",
     "path",

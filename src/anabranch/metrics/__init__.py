@@ -1,5 +1,6 @@
-"""How good is it? Distances between samples, straightness of a flow, quality of a coupling."""
+"""How good is it? Distances between samples, straightness of a flow, quality of a coupling, images and attributes."""
 
+from anabranch.metrics._classifier import AttributeClassifier, Conformity, conformity
 from anabranch.metrics._coupling import (
     cost_ratio,
     optimal_cost,
@@ -8,7 +9,12 @@ from anabranch.metrics._coupling import (
     uniform_total_variation,
     usage,
 )
+from anabranch.metrics._frechet import Extrapolated, extrapolated_frechet, frechet_distance
+from anabranch.metrics._hits import by_combination, hit_rate
+from anabranch.metrics._inception import Inception
 from anabranch.metrics._otdd import augment, otdd
+from anabranch.metrics._pixels import resize, to_bytes
+from anabranch.metrics._precision_recall import PrecisionRecall, precision_recall
 from anabranch.metrics._sliced import (
     projection_counts,
     projection_directions,
@@ -16,23 +22,38 @@ from anabranch.metrics._sliced import (
     sliced_wasserstein2,
     sliced_wasserstein2_from_counts,
 )
+from anabranch.metrics._statistics import FeatureStatistics
 from anabranch.metrics._straightness import path_energy, straightness
 from anabranch.metrics._wasserstein import noise_floor, wasserstein2
 
 __all__ = [
+    "AttributeClassifier",
+    "Conformity",
+    "Extrapolated",
+    "FeatureStatistics",
+    "Inception",
+    "PrecisionRecall",
     "augment",
+    "by_combination",
+    "conformity",
     "cost_ratio",
+    "extrapolated_frechet",
+    "frechet_distance",
+    "hit_rate",
     "noise_floor",
     "optimal_cost",
     "otdd",
     "path_energy",
+    "precision_recall",
     "projection_counts",
     "projection_directions",
     "projection_edges",
+    "resize",
     "sliced_wasserstein2",
     "sliced_wasserstein2_from_counts",
     "source_marginal_error",
     "straightness",
+    "to_bytes",
     "total_variation_from_uniform",
     "uniform_total_variation",
     "usage",

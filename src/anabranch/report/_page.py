@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.federation import write_atomically
 from anabranch.report import _charts, _html, _words
+from anabranch.report._grid import Cells, grid_figure
 from anabranch.report._html import Markup
 from anabranch.report._messages import message_kinds
 from anabranch.report._paths import Scene, frame, landing_frame, panel, paths_figure, scenes
 from anabranch.report._read import Comparison, Run, comparison
 from anabranch.report._style import Look, looks, style
 from anabranch.report._table import MISSING, Table, number, table
+from anabranch.runs import COMPOSED, PLAIN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,6 +57,7 @@ class _Writer:
         parts = {
             "Summary": self._summary(),
             "Checks": _checks(checks),
+            "Combinations": self._combinations(),
             "Paths": self._paths(),
             "Distance": self._distance(),
             "Coupling": self._coupling(),
@@ -102,6 +105,20 @@ class _Writer:
             _html.grid(header, lines, kinds, bold, groups),
             _html.paragraph(_legend(result), "note"),
         )
+
+    def _combinations(self) -> str:
+        """Of every composition a grid of samples: its lowest seed that has finished."""
+        parts: list[str] = []
+        for problem in self.content.problems:
+            for method in self.content.methods:
+                runs = [run for run in self.content.of(problem, method) if run.finished and run.config.composes]
+                cells = Cells.of_run(runs[0].arrays()) if runs else None
+                if cells is None or cells.space.k not in (2, 3):
+                    continue
+                figure = grid_figure(cells, f"{method} on {problem}")
+                self._save(figure, f"combinations-{problem}-{method}")
+                parts.append(_html.image(_picture(figure), f"Samples of {method} on {problem} by their attributes"))
+        return _html.section("combinations", "Samples of every combination", *parts) if parts else ""
 
     def _paths(self) -> str:
         parts: list[str] = []
@@ -274,6 +291,8 @@ def _legend(result: Table) -> str:
     explanations = {
         "straightness": "Straightness: how much the velocity varies along a path; 0 is straight.",
         "cost ratio": "Cost ratio: cost of the training pairs over the optimal cost; 1 is optimal.",
+        "hits, known": "Known: means over combinations that a silo has seen; novel: over those that none has. Hits: the"
+        " share of samples within 3σ of where they belong.",
         "MB up": "MB: all silos together.",
     }
     return " ".join([*texts, *(text for title, text in explanations.items() if title in result.header)])
@@ -322,8 +341,10 @@ def _shown(run: Run) -> dict[str, Any]:
     """The config by section. Of data files only the names: where they lie is nobody's business."""
     values = run.config.to_dict()
     values["data"]["files"] = [Path(name).name for name in values["data"]["files"]]
-    for section, key in (("data", "target"), ("flow", "source")):
+    for section, key in (("data", "target"), ("flow", "source"), ("composition", "experts_from")):
         values[section][key] = Path(values[section][key]).name
+    for section in PLAIN if run.config.composes else COMPOSED:
+        del values[section]  # what the method does not look at
     labels = {key: value for key, value in values.items() if not isinstance(value, dict)}
     return {
         "run": labels,

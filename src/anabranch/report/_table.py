@@ -80,6 +80,10 @@ def _columns(statistics: Statistics, nfe: Sequence[int]) -> list[_Column]:
         for count in sorted(set(nfe) & set(statistics.evaluations(metric))):
             steps = "1 step" if count == 1 else f"{count} steps"
             columns.append(_Column(f"{title}, {steps}", metric, count, number, abs))
+    for kind in ("known", "novel"):
+        columns.append(_Column(f"hits, {kind}", f"hit_{kind}", None, number, lambda share: 1 - share))
+        columns.append(_Column(f"W2, {kind}", f"w2_{kind}", None, number, abs))
+    columns.append(_Column("sliced W2, known", "sliced_w2_known", None, number, abs))
     return [
         *columns,
         _Column("straightness", "straightness", None, number, abs),

@@ -98,6 +98,8 @@ def _setting(comparison: Comparison, problem: str) -> str:
     target = f"the points of {count(len(data.files))} files" if data.files else Path(data.target).name
     target = "the sites' own data" if data.at_sites else target
     text = f"{problem}: a flow that carries {Path(config.flow.source).name} to {target}"
+    if config.composes:
+        text = f"{problem}: flows that compose the attributes of {target}"
     known = [comparison.statistics.silos(problem, run.method) for run in runs if not run.config.data.pooled]
     silos = max((len(found) for found in known), default=0) or len(data.files) or len(data.groups) or data.silos
     return f"{text}." if data.pooled else f"{text}, held by {count(silos)} {'silo' if silos == 1 else 'silos'}."

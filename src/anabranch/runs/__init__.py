@@ -1,26 +1,56 @@
 """What happened? Run folders: config, metrics, checkpoints, resume, results."""
 
-from anabranch.runs._build import Assembly, build_federation, build_silos, guards, points_of, source_points, tables_of
-from anabranch.runs._config import FEDWAD, SECTIONS, Config, fill, from_dict, from_toml, merged, override
+from anabranch.runs._build import (
+    Assembly,
+    attributed_parts,
+    build_federation,
+    build_silos,
+    coverage_of,
+    guards,
+    points_of,
+    source_points,
+    tables_of,
+)
+from anabranch.runs._config import (
+    COMPOSED,
+    FEDWAD,
+    PLAIN,
+    SECTIONS,
+    Config,
+    fill,
+    from_dict,
+    from_toml,
+    merged,
+    override,
+)
 from anabranch.runs._drive import Notes, resume, run_name, simulate, train
 from anabranch.runs._evaluate import Evaluation, Row, evaluate
 from anabranch.runs._export import ExportedFlow, export, load_exported
 from anabranch.runs._folder import Checkpoint, RunFolder, environment
-from anabranch.runs._sample import draw_samples, save_samples
+from anabranch.runs._sample import draw_samples, save_samples, write_samples
+from anabranch.runs._sample_composition import ComposedSamples, Sampling, draw_composed, draw_every
 
 __all__ = [
+    "COMPOSED",
     "FEDWAD",
+    "PLAIN",
     "SECTIONS",
     "Assembly",
     "Checkpoint",
+    "ComposedSamples",
     "Config",
     "Evaluation",
     "ExportedFlow",
     "Notes",
     "Row",
     "RunFolder",
+    "Sampling",
+    "attributed_parts",
     "build_federation",
     "build_silos",
+    "coverage_of",
+    "draw_composed",
+    "draw_every",
     "draw_samples",
     "environment",
     "evaluate",
@@ -40,4 +70,5 @@ __all__ = [
     "source_points",
     "tables_of",
     "train",
+    "write_samples",
 ]

@@ -26,10 +26,14 @@ from anabranch.data import (
     shape,
     split,
 )
+from anabranch.data.attributes import Attributed, AttributeSpace, Coverage
 from anabranch.errors import DataError, UsageError, unknown
 from anabranch.federation import Clip, Federation, Ledger, Noise, Participation, Postprocessor, Silo
+from anabranch.methods.dcfm import COMPOSITIONS
 from anabranch.methods.tables import agree
-from anabranch.runs._config import Config, DataSettings
+from anabranch.runs._attributed import attributed_of, pooled
+from anabranch.runs._config import Config
+from anabranch.runs._sections import DataSettings
 
 GRADIENTS = ("ffm.gradient.reply", "ffm.potential.reply")
 PARTITIONS = ("component", "shards", "dirichlet", "iid", "attribute")
@@ -37,12 +41,13 @@ PARTITIONS = ("component", "shards", "dirichlet", "iid", "attribute")
 
 @dataclass(frozen=True)
 class Assembly:
-    """A federation that is ready to open, the silos of this process (none where they are elsewhere), and for tables the
-    encoder that the silos agreed on."""
+    """A federation that is ready to open, the silos of this process (none where they are elsewhere), for tables the
+    encoder that the silos agreed on, and for images their shape."""
 
     federation: Federation
     silos: list[Silo] = field(default_factory=list)
     encoder: Encoder | None = None
+    shape: tuple[int, ...] = ()
 
 
 def build_silos(
@@ -53,6 +58,13 @@ def build_silos(
     What they send to agree on it is counted in `ledger`.
     """
     data, encoder = config.data, None
+    if config.composes:
+        return build_attributed(config, folder)[0], None
+    if data.attributed:
+        raise UsageError(
+            f"The data has attributes, and the method '{config.method}' would not look at them; choose one of"
+            f" {', '.join(COMPOSITIONS)}, or leave data.attributes out."
+        )
     if data.tables:
         parts, encoder = _encoded(data, tables_of(data), ledger or Ledger())
     else:
@@ -62,6 +74,28 @@ def build_silos(
             "pooled": Points(torch.cat([p.x for p in parts.values()]), torch.cat([p.label for p in parts.values()]))
         }
     return [_silo(config, name, points, folder) for name, points in parts.items()], encoder
+
+
+def build_attributed(config: Config, folder: Path | None = None) -> tuple[list[Silo], tuple[int, ...]]:
+    """The silos of a composition, each with its held-out samples, and the shape of images, where samples are such."""
+    parts = attributed_parts(config.data)
+    if config.data.pooled:
+        parts = {"pooled": pooled(parts)}
+    silos = [_silo(config, name, Points(p.x, p.label), folder, p.space) for name, p in parts.items()]
+    return silos, next(iter(parts.values())).shape or ()
+
+
+def coverage_of(config: Config) -> Coverage:
+    """Who holds which combination of attributes to train on."""
+    silos, _ = build_attributed(config)
+    assert silos[0].space is not None
+    return Coverage.of(silos[0].space, {silo.name: silo.data.label for silo in silos})
+
+
+def attributed_parts(data: DataSettings) -> dict[str, Attributed]:
+    """What each silo holds, where samples have attributes."""
+    _check_place(data)
+    return attributed_of(data, _by_silo(data.files))
 
 
 def points_of(data: DataSettings) -> dict[str, Points]:
@@ -78,9 +112,13 @@ def tables_of(data: DataSettings) -> dict[str, Table]:
     return _read_tables(data) if data.files else _divide_table(data)
 
 
-def _check_division(data: DataSettings) -> None:
+def _check_place(data: DataSettings) -> None:
     if data.at_sites:
         raise UsageError(f"data.target is '{data.target}', so the data is not here; train with --engine nvflare.")
+
+
+def _check_division(data: DataSettings) -> None:
+    _check_place(data)
     _by_silo(data.files)
     if data.partition not in PARTITIONS:
         raise unknown("partition", data.partition, PARTITIONS)
@@ -134,17 +172,24 @@ def source_points(config: Config) -> Tensor | None:
     return check_points(load_points(Path(name)).x, f"The source {name}")
 
 
-def _silo(config: Config, name: str, points: Points, folder: Path | None) -> Silo:
+def _silo(config: Config, name: str, points: Points, folder: Path | None, space: AttributeSpace | None = None) -> Silo:
     # In a simulation a silo's secret follows from the seed, so that runs repeat; a real site draws its own.
     secret = seeds.derive(config.seed, "secret", name)
     limits = {"ffm.lookup": config.privacy.lookup_limit} if config.privacy.lookup_limit else {}
-    held_out = None
+    held_out = held_out_label = None
     x = check_points(points.x, f"Silo '{name}'")
     if config.data.held_out:
         parts = split(len(x), config.data.held_out, seeds.generator(config.data.seed, "held out", name))
-        points, held_out = points[parts.train], x[parts.held_out]
+        held_out, held_out_label = x[parts.held_out], points.label[parts.held_out]
+        points = points[parts.train]
     place = folder / "silos" / name if folder is not None else None
-    return Silo(name, points.x, points.label, held_out, limits, secret=secret, folder=place)
+    return Silo(
+        *(name, points.x, points.label, held_out, limits),
+        secret=secret,
+        folder=place,
+        held_out_label=held_out_label,
+        space=space,
+    )
 
 
 def _divide(data: DataSettings) -> dict[str, Points]:

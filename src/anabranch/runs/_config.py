@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
@@ -11,9 +10,16 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from anabranch.data import MISSING_RULES
 from anabranch.errors import UsageError, unknown
-from anabranch.methods.fedwad import WadSettings
+from anabranch.methods.dcfm import (
+    COMPOSITIONS,
+    Composition,
+    FederatedSettings,
+    MixtureSettings,
+    PeerSettings,
+    StudentSettings,
+)
+from anabranch.methods.experts import ExpertSettings
 from anabranch.methods.ffm import (
     PRESETS,
     CouplingSettings,
@@ -22,126 +28,17 @@ from anabranch.methods.ffm import (
     PotentialSettings,
     SemiDiscreteSettings,
 )
+from anabranch.runs._sections import (
+    CompositionSettings,
+    DataSettings,
+    DistanceSettings,
+    EvaluationSettings,
+    FederationSettings,
+    PrivacySettings,
+    RunSettings,
+)
 
 T = TypeVar("T")
-
-
-AT_SITES = ("arrays at sites", "tables at sites")  # targets that a coordinator knows nothing more about
-
-
-@dataclass(frozen=True)
-class DataSettings:
-    """Who holds what.
-
-    `target` is a shape, or a file (.csv, .npy, .npz) to divide; "arrays at sites" or "tables at sites" where sites of a
-    federation hold their own data. Or `files` names one file a silo. `points` a silo are
-    taken from a shape. `partition` divides by "component" (`groups` of labels), "shards", "dirichlet" (`alpha`) or
-    "iid" over `silos`, or by the values of an "attribute", a column of a table or an array of an archive. `pooled` puts
-    everything into one silo, for the upper baselines. `held_out` is the share that every silo keeps from training for
-    metrics. `missing` says what to do with gaps in tables, `categorical` names columns whose numbers are codes.
-    """
-
-    target: str = "moons"
-    files: tuple[str, ...] = ()
-    points: int = 5000
-    silos: int = 2
-    partition: str = "component"
-    attribute: str = ""
-    groups: tuple[tuple[int, ...], ...] = ()
-    alpha: float = 0.3
-    shards: int = 2
-    pooled: bool = False
-    held_out: float = 0.0
-    missing: str = "refuse"
-    categorical: tuple[str, ...] = ()
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.missing not in MISSING_RULES:
-            raise unknown("rule for missing values", self.missing, MISSING_RULES)
-
-    @property
-    def from_file(self) -> bool:
-        """Whether the points come from files rather than from a formula."""
-        return bool(self.files) or self.at_sites or self.target.endswith((".csv", ".npy", ".npz"))
-
-    @property
-    def at_sites(self) -> bool:
-        """Whether only the sites of a federation know the data."""
-        return self.target in AT_SITES and not self.files
-
-    @property
-    def tables(self) -> bool:
-        """Whether the files hold tables, which become points only once the silos have agreed on an encoder."""
-        return (self.files or (self.target,))[0].endswith((".csv", AT_SITES[1]))
-
-
-@dataclass(frozen=True)
-class FederationSettings:
-    """How silos count (`weighting`: "size", "uniform" or a table of λ), who is asked each round, and the quorum.
-
-    For silos elsewhere: `patience`, the seconds that one has for an answer, and `reentry`, the seconds after which a
-    run that goes on without a silo stops at a checkpoint to let it in again.
-    """
-
-    weighting: str = "size"
-    weights: dict[str, float] = field(default_factory=dict)
-    participation: str = "all"
-    count: int = 0
-    unbiased: bool = False
-    quorum: int = 1
-    patience: float = 60.0
-    reentry: float = 300.0
-    fused: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("patience", "reentry"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UsageError(f"federation.{name} is {getattr(self, name)}; give a positive number of seconds.")
-
-
-@dataclass(frozen=True)
-class PrivacySettings:
-    """What guards a silo's answers: noise and a limit on lookups, a clip and noise on gradients (0: off)."""
-
-    lookup_noise: float = 0.0
-    lookup_limit: int = 0
-    gradient_clip: float = 0.0
-    gradient_noise: float = 0.0
-
-
-@dataclass(frozen=True)
-class EvaluationSettings:
-    """How the flow is judged: Euler with each of `nfe` steps, dopri5, `points` of model and target; the coupling on
-    `batches`, semi-discrete duals on `certify` fresh noises a point."""
-
-    nfe: tuple[int, ...] = (1, 2, 3, 4, 5, 8, 10, 20, 50, 100)
-    dopri5: bool = True
-    points: int = 2048
-    batches: int = 16
-    certify: int = 20
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """How often to log and to save (in rounds; 0: twenty times a run), and on how many threads (0: torch's choice)."""
-
-    log_every: int = 10
-    checkpoint_every: int = 0
-    threads: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("log_every", 1), ("checkpoint_every", 0), ("threads", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(f"run.{name} is {getattr(self, name)}; it must be at least {least}.")
-
-
-@dataclass(frozen=True)
-class DistanceSettings(WadSettings):
-    """For the method "fedwad": a distance `between` two silos, by their names, or between all pairs when empty."""
-
-    between: tuple[str, ...] = ()
-
 
 SECTIONS: dict[str, type] = {
     "flow": FlowSettings,
@@ -154,7 +51,15 @@ SECTIONS: dict[str, type] = {
     "evaluation": EvaluationSettings,
     "distance": DistanceSettings,
     "run": RunSettings,
+    "experts": ExpertSettings,
+    "federated": FederatedSettings,
+    "peers": PeerSettings,
+    "student": StudentSettings,
+    "mixture": MixtureSettings,
+    "composition": CompositionSettings,
 }
+COMPOSED = ("experts", "federated", "peers", "student", "mixture", "composition")  # what only compositions look at
+PLAIN = ("flow", "coupling", "potential", "semidiscrete")  # and what they do not
 FEDWAD = "fedwad"  # the method that trains nothing
 LABELS = ("recipe", "scale", "problem", "method")
 
@@ -178,11 +83,33 @@ class Config:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     distance: DistanceSettings = field(default_factory=DistanceSettings)
     run: RunSettings = field(default_factory=RunSettings)
+    experts: ExpertSettings = field(default_factory=ExpertSettings)
+    federated: FederatedSettings = field(default_factory=FederatedSettings)
+    peers: PeerSettings = field(default_factory=PeerSettings)
+    student: StudentSettings = field(default_factory=StudentSettings)
+    mixture: MixtureSettings = field(default_factory=MixtureSettings)
+    composition: CompositionSettings = field(default_factory=CompositionSettings)
 
     @property
     def compares(self) -> bool:
         """Whether the run compares silos (FedWAD) instead of training on them."""
         return self.method == FEDWAD
+
+    @property
+    def composes(self) -> bool:
+        """Whether the run trains conditional flows that compose attributes, as DCFM does."""
+        return self.method in COMPOSITIONS
+
+    @property
+    def composed(self) -> Composition:
+        """The part that a composition's server knows."""
+        parts = (self.experts, self.federated, self.peers, self.student, self.mixture)
+        return Composition(*parts, self.composition.every, self.composition.force)
+
+    @property
+    def keeps_state_in_silos(self) -> bool:
+        """Whether silos hold something of the run that only they know."""
+        return self.composed.keeps_state_in_silos if self.composes else self.settings.keeps_state_in_silos
 
     @property
     def settings(self) -> FlowMatching:
@@ -209,7 +136,12 @@ def from_dict(values: Mapping[str, Any]) -> Config:
         else:
             parts[key] = _convert(key, value, int if key == "seed" else str)
     config = Config(**parts)
-    _ = config.settings  # combinations that make no sense are refused here
+    _ = config.composed if config.composes else config.settings  # combinations that make no sense are refused here
+    if config.composes and any(asdict(config.privacy).values()):
+        raise UsageError(
+            f"[privacy] guards gradients and lookups, and '{config.method}' sends experts, whole; nothing would be"
+            " guarded. Leave the section out."
+        )
     return config
 
 
@@ -230,10 +162,13 @@ def from_toml(path: str | Path) -> Config:
     flow = values.get("flow", {})
     if isinstance(flow, dict) and str(flow.get("source", "")).endswith((".npy", ".npz")):
         flow["source"] = str((path.parent / flow["source"]).resolve())
-    method = values.get("method", "own")
-    if "method" in values and method not in (*PRESETS, FEDWAD):
-        raise unknown("method", str(method), [*PRESETS, FEDWAD])
-    return from_dict({"problem": path.stem, **merged(PRESETS.get(method, {}), values)})
+    composition = values.get("composition", {})
+    if isinstance(composition, dict) and isinstance(composition.get("experts_from"), str):
+        composition["experts_from"] = str((path.parent / composition["experts_from"]).resolve())
+    method, presets = values.get("method", "own"), {**PRESETS, **COMPOSITIONS, FEDWAD: {}}
+    if "method" in values and method not in presets:
+        raise unknown("method", str(method), presets)
+    return from_dict({"problem": path.stem, **merged(presets.get(method, {}), values)})
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,13 +184,17 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def override(values: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any]:
-    """Applies `key=value` texts; a bare key belongs to the first section that has it, `section.key` is explicit."""
+    """Applies `key=value` texts; a bare key belongs to the first section that has it, `section.key` is explicit.
+
+    Sections that the method does not look at have no bare keys: what they said would change nothing.
+    """
     result = merged(values)
+    idle = PLAIN if result.get("method") in COMPOSITIONS else COMPOSED
     for change in changes:
         key, separator, text = change.partition("=")
         if not separator:
             raise UsageError(f"'{change}' is no setting; write key=value, for instance rounds=20.")
-        section, name = _place(key.strip())
+        section, name = _place(key.strip(), idle)
         try:
             value: Any = tomllib.loads(f"value = {text.strip()}")["value"]
         except tomllib.TOMLDecodeError:
@@ -267,7 +206,7 @@ def override(values: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any
     return result
 
 
-def _place(key: str) -> tuple[str | None, str]:
+def _place(key: str, idle: Iterable[str]) -> tuple[str | None, str]:
     names = {section: [f.name for f in fields(kind)] for section, kind in SECTIONS.items()}
     if "." in key:
         section, _, name = key.partition(".")
@@ -278,10 +217,11 @@ def _place(key: str) -> tuple[str | None, str]:
         return section, name
     if key == "seed":
         return None, key
-    for section, keys in names.items():
+    asked = {section: keys for section, keys in names.items() if section not in idle}
+    for section, keys in asked.items():
         if key in keys:
             return section, key
-    raise unknown("key", key, {name for keys in names.values() for name in keys})
+    raise unknown("key", key, {name for keys in asked.values() for name in keys})
 
 
 def fill(kind: type[T], section: str, values: Mapping[str, Any]) -> T:

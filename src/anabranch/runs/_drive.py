@@ -15,14 +15,18 @@ from typing import Any
 import torch
 
 from anabranch.errors import CheckpointError, Paused, RunFolderError
-from anabranch.federation import Federation, Ledger, Silo
+from anabranch.federation import Federation, Ledger
+from anabranch.methods.dcfm import CompositionServer
 from anabranch.methods.ffm import FlowServer, Progress
-from anabranch.runs._build import Assembly, build_federation, build_silos, source_points
+from anabranch.runs._build import Assembly, build_attributed, build_federation, build_silos, source_points
 from anabranch.runs._config import Config
 from anabranch.runs._distance import compare
-from anabranch.runs._evaluate import Row, evaluate
+from anabranch.runs._evaluate import Evaluation, Row, evaluate
+from anabranch.runs._evaluate_composition import evaluate_composition
 from anabranch.runs._folder import Checkpoint, RunFolder
+from anabranch.runs._stored import check_holders, facts_of, given_experts, keep_experts
 
+Server = FlowServer | CompositionServer
 Listener = Callable[[Progress, Federation], None]
 Assemble = Callable[[Config, RunFolder], Assembly]
 
@@ -35,10 +39,14 @@ def run_name(config: Config, folder: RunFolder) -> str:
 def simulate(config: Config, folder: RunFolder) -> Assembly:
     """All silos in this process, as the config describes them."""
     ledger = Ledger()
-    silos, encoder = build_silos(config, folder.path, ledger)
+    encoder, shape = None, config.experts.shape
+    if config.composes:
+        silos, shape = build_attributed(config, folder.path)
+    else:
+        silos, encoder = build_silos(config, folder.path, ledger)
     federation = build_federation(config, silos)
     federation.ledger = ledger
-    return Assembly(federation, silos, encoder)
+    return Assembly(federation, silos, encoder, shape)
 
 
 @dataclass
@@ -82,10 +90,11 @@ def _run(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble) ->
     if config.compares:
         federation = _assembled(config, folder, assemble).federation
         return compare(config, folder, federation, run_name(config, folder), notes.progress)
-    server, silos, done = _restore(config, folder, notes, assemble)
-    seconds = _train(config, folder, server, done, notes)
+    assembly = _assembled(config, folder, assemble)
+    server, done = _restore(config, folder, notes, assembly)
+    seconds = _train(config, folder, server, done, notes, _facts(server, config, assembly))
     notes.say("Evaluating.")
-    evaluation = evaluate(config, server, silos)
+    evaluation = _evaluated(config, server, assembly)
     evaluation.rows.extend(_times(config, folder))
     folder.save_arrays("samples.npz", evaluation.arrays)
     folder.write_json("results.json", {"seconds": seconds, "rounds": server.rounds, "rows": evaluation.rows})
@@ -100,8 +109,13 @@ def _assembled(config: Config, folder: RunFolder, assemble: Assemble) -> Assembl
     return assembly
 
 
-def _restore(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble) -> tuple[FlowServer, list[Silo], int]:
-    assembly = _assembled(config, folder, assemble)
+def _evaluated(config: Config, server: Server, assembly: Assembly) -> Evaluation:
+    if isinstance(server, CompositionServer):
+        return evaluate_composition(config, server, assembly.shape or config.experts.shape)
+    return evaluate(config, server, assembly.silos)
+
+
+def _restore(config: Config, folder: RunFolder, notes: Notes, assembly: Assembly) -> tuple[Server, int]:
     federation = assembly.federation
     if assembly.silos and config.federation.fused and (config.privacy.gradient_clip or config.privacy.gradient_noise):
         notes.say("Gradients are clipped or noised inside every silo, so that silos cannot share one pass.")
@@ -117,17 +131,40 @@ def _restore(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble
         )
     if checkpoint is not None:
         folder.drop_checkpoints_after(checkpoint.round)
-        federation.rewind(checkpoint.round, config.settings.keeps_state_in_silos)
-    server = FlowServer(config.settings, federation, source_points(config))
+        federation.rewind(checkpoint.round, config.keeps_state_in_silos)
+    server = _server(config, folder, federation, notes)
     if checkpoint is None:
-        return server, assembly.silos, 0
+        return server, 0
     server.load(checkpoint.state)
     federation.ledger.load(checkpoint.facts["ledger"])
-    return server, assembly.silos, checkpoint.round
+    return server, checkpoint.round
 
 
-def _train(config: Config, folder: RunFolder, server: FlowServer, done: int, notes: Notes) -> float:
+def _server(config: Config, folder: RunFolder, federation: Federation, notes: Notes) -> Server:
+    """The server half of the method; for a composition with the experts that it starts from, if any."""
+    if not config.composes:
+        return FlowServer(config.settings, federation, source_points(config))
+    given = given_experts(config, folder)
+    server = CompositionServer(config.composed, federation, config.data.space, given[0] if given else None)
+    if given:
+        check_holders(given[1], server.coverage)
+    for warning in server.warnings:
+        notes.say(warning)
+    return server
+
+
+def _facts(server: Server, config: Config, assembly: Assembly) -> dict[str, Any]:
+    """What a checkpoint must say beside the server's state."""
+    federation = server.federation
+    known: dict[str, Any] = {"run": federation.run, "dimension": federation.dimension, "sizes": federation.sizes}
+    if isinstance(server, CompositionServer):
+        known |= facts_of(server, assembly.shape or config.experts.shape)
+    return known
+
+
+def _train(config: Config, folder: RunFolder, server: Server, done: int, notes: Notes, facts: dict[str, Any]) -> float:
     """Trains, logging and saving on the way; an interrupt saves and is raised again. Gives the seconds spent in all."""
+    log_every = 1 if config.composes else config.run.log_every  # there a round is many steps
     every = config.run.checkpoint_every or max(1, server.rounds // 20)
     records = folder.metrics()
     folder.truncate_metrics(done)
@@ -136,13 +173,15 @@ def _train(config: Config, folder: RunFolder, server: FlowServer, done: int, not
     with _interrupts() as interrupted, (folder.path / "metrics.jsonl").open("a") as log:
         for progress in server.run(done):
             last = progress.round == progress.rounds
-            if progress.round % config.run.log_every == 0 or last or progress.failures:
+            if isinstance(server, CompositionServer) and progress.phase == "experts":
+                keep_experts(folder, server)
+            if progress.round % log_every == 0 or last or progress.failures:
                 seconds = earlier + time.monotonic() - started
                 log.write(json.dumps(_record(progress, server.federation, seconds)) + "\n")
                 log.flush()
             notes.progress(progress, server.federation)
             if progress.round % every == 0 or last or interrupted.is_set():
-                _save(folder, server, progress.round)
+                _save(folder, server, progress.round, facts)
                 if not last and notes.pause(progress, server.federation):
                     raise Paused(f"The run paused after round {progress.round}, to be continued.")
             if interrupted.is_set():
@@ -152,28 +191,29 @@ def _train(config: Config, folder: RunFolder, server: FlowServer, done: int, not
 
 
 def _times(config: Config, folder: RunFolder) -> list[Row]:
-    """Seconds that each phase took, as `fit_seconds` for duals and `PHASE_seconds` for the others."""
+    """Seconds that each phase took, as `fit_seconds` for duals and `PHASE_seconds` for the others; for a composition
+    also the passes of a batch that a step of each phase took, as `PHASE_forward` and `PHASE_backward`."""
     ends: dict[str, float] = {}
+    passes: dict[str, float] = {}
     for record in folder.metrics():
         ends[record["phase"]] = record["seconds"]
+        passes |= {f"{record['phase']}_{way}": record[way] for way in ("forward", "backward") if way in record}
     key = {"problem": config.problem, "method": config.method, "seed": config.seed, "nfe": None}
     rows, before = [], 0.0
     for phase, end in ends.items():
         name = "fit" if phase == "duals" else phase
         rows.append({**key, "metric": f"{name}_seconds", "value": end - before})
         before = end
-    return rows
+    return [*rows, *({**key, "metric": metric, "value": value} for metric, value in passes.items())]
 
 
-def _save(folder: RunFolder, server: FlowServer, number: int) -> None:
+def _save(folder: RunFolder, server: Server, number: int, facts: dict[str, Any]) -> None:
     """Silos first, then the server: a server checkpoint never stands alone. Silos keep what either of the server's two
     last checkpoints may still need."""
     saved = folder.checkpoints()
     server.federation.keep(oldest=saved[-1] if saved else 0)
-    federation = server.federation
-    known: dict[str, Any] = {"dimension": federation.dimension, "sizes": federation.sizes}
-    facts = {"run": federation.run, "ledger": federation.ledger.state(), **known}
-    folder.save_checkpoint(Checkpoint(number, server.state(), facts))
+    ledger = server.federation.ledger.state()
+    folder.save_checkpoint(Checkpoint(number, server.state(), {**facts, "ledger": ledger}))
 
 
 def _record(progress: Progress, federation: Federation, seconds: float) -> dict[str, object]:

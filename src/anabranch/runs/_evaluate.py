@@ -46,29 +46,36 @@ def evaluate(config: Config, server: FlowServer, silos: list[Silo]) -> Evaluatio
 
     `silos` are those of this process; without them the coupling is not judged.
     """
-    rows = _Rows(config)
+    rows = Rows(config)
     velocity = server.velocity()
     if config.data.from_file:
         arrays = _judge_by_held_out(config, rows, velocity, server.federation)
     else:
         arrays = _judge_by_shape(config, rows, velocity, silos)
-    for entry in server.federation.ledger.entries():
-        more: dict[str, Any] = {"silo": entry.silo, "kind": entry.kind, "messages": entry.messages}
-        rows.add(f"bytes_{entry.direction}", entry.bytes, None, **more)
+    rows.add_bytes(server.federation)
     return Evaluation(rows.rows, arrays)
 
 
-class _Rows:
+class Rows:
+    """Rows of one run, all with its problem, method and seed."""
+
     def __init__(self, config: Config) -> None:
         self.key = {"problem": config.problem, "method": config.method, "seed": config.seed}
         self.rows: list[Row] = []
 
     def add(self, metric: str, value: float, nfe: int | None = None, **more: Any) -> None:
+        """One more figure."""
         self.rows.append({**self.key, "nfe": nfe, "metric": metric, "value": float(value), **more})
+
+    def add_bytes(self, federation: Federation) -> None:
+        """What the run sent, by silo and kind."""
+        for entry in federation.ledger.entries():
+            more: dict[str, Any] = {"silo": entry.silo, "kind": entry.kind, "messages": entry.messages}
+            self.add(f"bytes_{entry.direction}", entry.bytes, None, **more)
 
 
 def _judge_by_shape(
-    config: Config, rows: _Rows, velocity: Velocity, silos: list[Silo]
+    config: Config, rows: Rows, velocity: Velocity, silos: list[Silo]
 ) -> dict[str, np.ndarray[Any, Any]]:
     options, target = config.evaluation, shape(config.data.target)
     given, source = source_points(config), None
@@ -105,7 +112,7 @@ def _trajectories(velocity: Velocity, x0: Tensor) -> np.ndarray[Any, Any]:
     return kept
 
 
-def _judge_coupling(config: Config, rows: _Rows, silos: list[Silo], source: Shape, optimum: float) -> None:
+def _judge_coupling(config: Config, rows: Rows, silos: list[Silo], source: Shape, optimum: float) -> None:
     """Cost and marginals of the pairs themselves. A simulation's privilege: pairs of a real silo stay there."""
     cost, x0s = 0.0, []
     total = sum(len(silo) for silo in silos)
@@ -129,7 +136,7 @@ def _judge_coupling(config: Config, rows: _Rows, silos: list[Silo], source: Shap
         _judge_duals(config, rows, silos, source)
 
 
-def _judge_duals(config: Config, rows: _Rows, silos: list[Silo], source: Shape) -> None:
+def _judge_duals(config: Config, rows: Rows, silos: list[Silo], source: Shape) -> None:
     """Usage per point and share per silo on noises that fitting has not seen; for bare duals the certified gap too.
 
     Certifying needs all silos' points in one place, so it is another privilege of simulations.
@@ -152,19 +159,18 @@ def _judge_duals(config: Config, rows: _Rows, silos: list[Silo], source: Shape) 
 
 
 def _judge_by_held_out(
-    config: Config, rows: _Rows, velocity: Velocity, federation: Federation
+    config: Config, rows: Rows, velocity: Velocity, federation: Federation
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Sliced W2 to the silos' held-out points, from their histograms: no held-out point leaves its silo."""
     options = config.evaluation
     given = source_points(config)
     source = shape(config.flow.source, federation.dimension) if given is None else Cloud(given)
     x0 = source.points(options.points, seeds.generator(REFERENCE_SEED, "source"))
-    directions = projection_directions(x0.shape[1], 64, seeds.generator(REFERENCE_SEED, "directions"))
     arrays = {"source": x0.numpy()}
     for nfe in options.nfe:
         generated = integrate(velocity, x0, nfe).x1
         arrays[f"generated_{nfe}"] = generated.numpy()
-        distance = _sliced(generated, directions, federation)
+        distance = sliced(generated, federation)
         if distance is not None:
             rows.add("sliced_w2", distance, nfe, solver="euler")
     rows.add("straightness", straightness(velocity, x0))
@@ -172,8 +178,12 @@ def _judge_by_held_out(
     return arrays
 
 
-def _sliced(generated: Tensor, directions: Tensor, federation: Federation) -> float | None:
-    """None where a silo gives no histograms, because it holds nothing out or does not answer them."""
+def sliced(generated: Tensor, federation: Federation) -> float | None:
+    """Sliced W2 of samples to all silos' held-out points.
+
+    None where a silo gives no histograms, because it holds nothing out or does not answer them.
+    """
+    directions = projection_directions(generated.shape[1], 64, seeds.generator(REFERENCE_SEED, "directions"))
     edges = projection_edges(generated, directions, min(64, len(generated)))
     replies = federation.ask(Histograms(directions, edges))
     if replies.failures:

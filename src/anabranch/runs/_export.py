@@ -15,7 +15,7 @@ from torch import Tensor
 from anabranch import seeds
 from anabranch.coupling import Source
 from anabranch.data import Cloud, Encoder, shape
-from anabranch.errors import CheckpointError, DataError, RunFolderError
+from anabranch.errors import CheckpointError, DataError, RunFolderError, UsageError
 from anabranch.federation import installed_version, write_atomically
 from anabranch.flow import Velocity, integrate
 from anabranch.methods.ffm import FlowMatching, FlowServer
@@ -56,7 +56,13 @@ class ExportedFlow:
 def export(run: Path, out: Path | None = None) -> Path:
     """Writes model.safetensors, card.md, card.json and, for tables, encoder.json; gives the folder, RUN/export."""
     folder, out = RunFolder(run), out or run / "export"
-    config, checkpoint = folder.config(), _last_checkpoint(folder)
+    config = folder.config()
+    if config.composes:
+        raise UsageError(
+            f"{run} ran '{config.method}', a composition, and those cannot be exported yet; hand on the run folder"
+            " (config.json and checkpoints), from which 'anabranch sample' works without any data."
+        )
+    checkpoint = _last_checkpoint(folder)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunFolderError(f"{out} exists and is not empty; choose another folder with --out, or empty it.")
     model = _model(config, checkpoint)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from torch import Tensor
 from anabranch import seeds
 from anabranch.data import Cloud, Encoder, Table, shape
 from anabranch.errors import CheckpointError, RunFolderError, UsageError
+from anabranch.federation import write_atomically
 from anabranch.flow import Flow, integrate
 from anabranch.methods.ffm import FlowServer
 from anabranch.runs._build import source_points
@@ -23,6 +26,8 @@ def draw_samples(run: Path, count: int, nfe: int | None, solver: str = "euler", 
     """`count` samples of the run's averaged model as of its last checkpoint; needs no data but the run folder."""
     folder = RunFolder(run)
     config = folder.config()
+    if config.composes:
+        raise UsageError(f"{run} ran '{config.method}', which composes attributes; sample it with draw_composed.")
     checkpoint, warnings = folder.load_checkpoint()
     if checkpoint is None:
         raise CheckpointError(" ".join(warnings) or f"{run} has no checkpoint yet; train or resume the run first.")
@@ -35,6 +40,11 @@ def draw_samples(run: Path, count: int, nfe: int | None, solver: str = "euler", 
 
 def save_samples(run: Path, x: Tensor, out: Path) -> None:
     """Writes samples as .npy, .png, or .csv: in the table's own columns and units, where the run has an encoder."""
+    write_samples(x, out, lambda: _table(run, x), lambda: _picture(x))
+
+
+def write_samples(x: Tensor, out: Path, table: Callable[[], Table], picture: Callable[[], bytes]) -> None:
+    """Writes samples in the form that the file's name asks for; a table or a picture of them is made when needed."""
     if out.suffix not in FORMS:
         raise UsageError(f"Samples cannot be written as '{out.suffix}'; choose one of {', '.join(FORMS)}.")
     try:
@@ -42,9 +52,9 @@ def save_samples(run: Path, x: Tensor, out: Path) -> None:
         if out.suffix == ".npy":
             np.save(out, x.numpy(), allow_pickle=False)
         elif out.suffix == ".csv":
-            _table(run, x).write(out)
+            table().write(out)
         else:
-            _picture(x, out)
+            write_atomically(out, picture())
     except OSError as error:
         raise RunFolderError(f"{out} could not be written ({error.strerror}).") from error
 
@@ -56,7 +66,7 @@ def _table(run: Path, x: Tensor) -> Table:
     return Table({f"x{i + 1}": [f"{value:.6g}" for value in column] for i, column in enumerate(x.T.tolist())})
 
 
-def _picture(x: Tensor, out: Path) -> None:
+def _picture(x: Tensor) -> bytes:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5, 5), dpi=150, layout="constrained")
@@ -64,4 +74,6 @@ def _picture(x: Tensor, out: Path) -> None:
     axes.scatter(x[:, 0], x[:, 1] if x.shape[1] > 1 else torch.zeros(len(x)), s=4, alpha=0.5, linewidths=0)
     axes.set_aspect("equal")
     axes.set_title(f"{len(x)} samples" + (" (first two coordinates)" if x.shape[1] > 2 else ""))
-    figure.savefig(out)
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png")
+    return stream.getvalue()

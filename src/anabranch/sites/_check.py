@@ -68,6 +68,10 @@ def _counts(settings: SiteSettings, silo: Silo) -> tuple[int, int]:
 def _facts(settings: SiteSettings, silo: Silo, trained: int, held: int) -> list[list[str]]:
     if silo.table is None:
         shape = ["dimension", str(silo.data.x.shape[1])]
+        if silo.space is not None:
+            known = ", ".join(f"{name} ({len(outcomes)})" for name, outcomes in silo.space.attributes)
+            held = len(set(silo.data.label.tolist()))
+            shape = ["samples", f"{shape[1]} dimensions; {known}: {held} of {len(silo.space)} combinations"]
     else:
         kinds = infer_kinds(silo.table)
         shape = ["columns", ", ".join(f"{name} ({kind})" for name, kind in kinds.items())]
@@ -120,6 +124,11 @@ def _look_at_policy(settings: SiteSettings, trained: int, held: int, found: Find
         )
     if "ffm.lookup" in policy.kinds and "ffm.lookup" not in policy.limits:
         found.warnings.append("'ffm.lookup' has no line in policy.limits: a run may look up as often as it likes.")
+    if "experts.share" in policy.kinds:
+        found.warnings.append(
+            "policy.kinds lists 'experts.share': a generative model of this site's samples leaves it as it is, whatever"
+            " [privacy] says."
+        )
     if "ffm.histograms" in policy.kinds and not settings.data.held_out:
         found.warnings.append("policy.kinds lists 'ffm.histograms', but data.held_out is 0: there is nothing to count.")
     elif "ffm.histograms" in policy.kinds and held < policy.smallest_group:
@@ -154,6 +163,11 @@ def _look_at_run(folder: Path, settings: SiteSettings, config: Config, trained: 
     planned = questions(config, settings.data.is_table)
     _look_at_questions(settings, config, planned, found)
     batches = {} if config.compares else {"flow.batch": config.flow.batch}
+    if config.composes:
+        batches = {"experts.batch": config.experts.batch}
+        if not settings.data.attributed:
+            found.obstacles.append("The run composes attributes, and data.attributes names none; name the arrays.")
+            return
     if any(asked.kind == "ffm.potential" for asked in planned):
         batches["potential.batch"] = config.potential.batch
     too_small = [(name, batch) for name, batch in batches.items() if batch < settings.policy.smallest_group <= trained]

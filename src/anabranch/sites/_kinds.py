@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from anabranch.methods.ffm import FlowMatching, preset
-from anabranch.runs import FEDWAD, Config
+from anabranch.errors import unknown
+from anabranch.methods.dcfm import COMPOSITIONS
+from anabranch.methods.ffm import PRESETS, FlowMatching, preset
+from anabranch.runs import FEDWAD, Config, from_dict
 
 STANDING = ("join", "keep", "rewind")
 _POTENTIALS = ("potential", "entropic", "balanced")
+SITES = 2  # that a run in turns is counted for, where it is not known how many there are
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,17 @@ def questions(config: Config, tables: bool = False) -> list[Asked]:
     found = [_once("open", kind) for kind in (("tables.summarise", "tables.encode") if tables else ())]
     if config.compares:
         return [*found, _once("open", "join"), *_comparing(config)]
-    found += [_once("open", "join"), _once("open", "ffm.prepare")]
-    found += _training(config.settings)
+    if config.composes:
+        found += [_once("open", kind) for kind in ("join", "experts.survey", "experts.prepare")]
+        found += _composing(config)
+    else:
+        found += [_once("open", "join"), _once("open", "ffm.prepare")]
+        found += _training(config.settings)
     rounds = count_rounds(config)
     every = config.run.checkpoint_every or max(1, rounds // 20)
     saves = -(-rounds // every)
     found.append(Asked("checkpoints", "keep", saves, saves))
-    judged = len(config.evaluation.nfe)
+    judged = int(config.data.source != "corners") if config.composes else len(config.evaluation.nfe)
     return [*found, Asked("evaluation", "ffm.histograms", judged, judged)] if judged else found
 
 
@@ -67,6 +74,27 @@ def _training(settings: FlowMatching) -> Iterator[Asked]:
         yield Asked("flow", "ffm.potential", beside, beside)
 
 
+def _composing(config: Config) -> Iterator[Asked]:
+    """What a composition asks a site that has one peer; in turns, each further peer hands over one expert a round."""
+    settings = config.composed
+    if settings.federated.rounds:
+        yield Asked("federated", "experts.local", settings.federated.rounds, settings.federated.rounds)
+        return
+    if config.composition.experts_from:
+        yield _once("experts", "experts.restore")
+    else:
+        answers = -(-settings.experts.steps // settings.every)
+        yield Asked("experts", "experts.train", answers, answers)
+    yield _once("experts", "experts.share")
+    if settings.peers.rounds:
+        yield _once("experts", "gathered")
+        yield Asked("peers", "dcfm.peers", settings.peers.rounds, settings.peers.rounds)
+        handed = settings.peers.rounds * (SITES - 1 if settings.peers.order == "sequential" else 1)
+        yield Asked("peers", "gathered", handed, handed)
+    if settings.student.steps:
+        yield _once("student", "dcfm.adopt")
+
+
 def _comparing(config: Config) -> Iterator[Asked]:
     """What a comparison with one other site asks; with more sites answers grow, messages do not."""
     settings = config.distance
@@ -82,6 +110,8 @@ def count_rounds(config: Config) -> int:
     """All rounds of a run, of all phases."""
     if config.compares:
         return config.distance.rounds + 1
+    if config.composes:
+        return _count_composing(config)
     settings = config.settings
     flow, potential, semi = settings.flow, settings.potential, settings.semidiscrete
     before = potential.before if settings.coupling.name in _POTENTIALS else 0
@@ -89,8 +119,21 @@ def count_rounds(config: Config) -> int:
     return before + duals + flow.rounds
 
 
-def kinds_of(method: str | FlowMatching, tables: bool = False) -> tuple[str, ...]:
-    """The kinds of question that a site must answer to take part in a method, by its preset's name or its settings.
+def _count_composing(config: Config) -> int:
+    settings = config.composed
+    if settings.federated.rounds:
+        return settings.federated.rounds
+    given = bool(config.composition.experts_from)
+    rounds = 1 if given else -(-settings.experts.steps // settings.every)
+    rounds += settings.peers.rounds * (SITES if settings.peers.order == "sequential" else 1)
+    if settings.student.steps:
+        return rounds - (-settings.student.steps // settings.every)
+    return rounds + (settings.mixture.router == "learned")
+
+
+def kinds_of(method: str | FlowMatching | Config, tables: bool = False) -> tuple[str, ...]:
+    """The kinds of question that a site must answer to take part in a method, by its preset's name or its settings, or
+    in a run of a composition.
 
     That is for bare gradients and for local steps, with checkpoints and with evaluation on held-out points; `tables`
     adds what makes the rows of CSV files points.
@@ -101,6 +144,11 @@ def kinds_of(method: str | FlowMatching, tables: bool = False) -> tuple[str, ...
     if method == FEDWAD:
         asked = [a.kind for a in questions(Config(method=FEDWAD), tables)]
         return tuple(sorted({"join", *asked}, key=_ORDER.index))
+    if isinstance(method, Config) or method in COMPOSITIONS:
+        config = method if isinstance(method, Config) else _composition(str(method))
+        return tuple(dict.fromkeys([*STANDING, *sorted((a.kind for a in questions(config)), key=_ORDER.index)]))
+    if isinstance(method, str) and method not in PRESETS:
+        raise unknown("method", method, [*PRESETS, *COMPOSITIONS, FEDWAD])
     settings = preset(method) if isinstance(method, str) else method
     asked = [a.kind for steps in (0, 1) for a in questions(_with_local_steps(settings, steps), tables)]
     return tuple(dict.fromkeys([*STANDING, *sorted(asked, key=_ORDER.index)]))
@@ -110,7 +158,13 @@ def preset_questions(method: str) -> list[Asked]:
     """What one run of a preset asks."""
     if method == FEDWAD:
         return questions(Config(method=FEDWAD))
+    if method in COMPOSITIONS:
+        return questions(_composition(method))
     return questions(_with_local_steps(preset(method), 0))
+
+
+def _composition(method: str) -> Config:
+    return from_dict({**COMPOSITIONS[method], "method": method})
 
 
 def _with_local_steps(settings: FlowMatching, steps: int) -> Config:
@@ -136,6 +190,15 @@ _ORDER = [
     "ffm.settle",
     "ffm.gradient",
     "ffm.local",
+    "experts.survey",
+    "experts.prepare",
+    "experts.train",
+    "experts.restore",
+    "experts.local",
+    "experts.share",
+    "gathered",
+    "dcfm.peers",
+    "dcfm.adopt",
     "ffm.histograms",
     "fedwad.moments",
     "fedwad.interpolate",

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from anabranch.data import Points, Table, check_points, load_points
+from anabranch.data.attributes import load_attributed
 from anabranch.errors import DataError, unknown
 from anabranch.federation import AuditLog, Silo, Site
-from anabranch.methods import fedwad, ffm, personal, tables
+from anabranch.methods import dcfm, experts, fedwad, ffm, personal, tables
 from anabranch.sites._folder import AUDIT_FILE, STATE_FOLDER, read_secret
 from anabranch.sites._settings import SiteData, SiteSettings, read_site
 
 HANDOVER = 30.0  # seconds that the process of an earlier job has to end
-SILO_HALVES = (fedwad, ffm, personal, tables)  # importing them registers what a silo can answer
+SILO_HALVES = (dcfm, experts, fedwad, ffm, personal, tables)  # importing them registers what a silo can answer
 
 
 def open_site(folder: Path) -> Site:
@@ -35,6 +36,11 @@ def load_silo(folder: Path, settings: SiteSettings) -> Silo:
     silo = Silo(settings.name, None)
     silo.hold_out(data.held_out, data.seed)
     path = folder / data.file
+    if data.attributed:
+        samples = load_attributed(path, data.attributes, data.space)
+        silo.hold(Points(samples.x, samples.label))
+        silo.space = samples.space
+        return silo
     loaded = load_points(path)
     silo.hold(Points(check_points(loaded.x, f"'{path.name}'"), loaded.label))
     return silo

@@ -22,6 +22,7 @@ from anabranch.metrics import projection_directions, projection_edges
 from anabranch.runs import Config, source_points
 from anabranch.sites._kinds import Asked, questions
 from anabranch.sites._open import load_silo
+from anabranch.sites._rehearse_composition import rehearse_composition, share_of_steps
 from anabranch.sites._settings import SiteSettings
 from anabranch.transport import measure
 
@@ -73,11 +74,13 @@ def estimate(folder: Path, settings: SiteSettings, config: Config) -> list[Cost]
         found = measured.get((asked.phase, asked.kind))
         if found is not None and asked.kind == "ffm.settle" and options.local_rounds > _LOCAL_ROUNDS:
             found = replace(found, seconds=found.seconds * options.local_rounds / _LOCAL_ROUNDS)
+        if found is not None and config.composes:
+            found = replace(found, seconds=found.seconds * share_of_steps(config, asked.kind))
         costs.append(Cost(asked, found))
     return costs
 
 
-class _Recorder:
+class Recorder:
     """Carries questions to one site of this process, and notes what each weighs and takes."""
 
     def __init__(self, site: Site) -> None:
@@ -109,7 +112,7 @@ def _rehearse(folder: Path, settings: SiteSettings, config: Config) -> dict[tupl
         silo = load_silo(folder, settings)
         silo.folder, silo.smallest_group = Path(place), settings.policy.smallest_group
         silo.smallest_part = settings.policy.smallest_part
-        recorder = _Recorder(Site(silo, postprocessors=settings.privacy.guards()))
+        recorder = Recorder(Site(silo, postprocessors=settings.privacy.guards()))
         federation = Federation(RemoteEngine([settings.name], recorder.carry))
         if silo.table is not None:
             agree(federation, config.data.missing, config.data.categorical)
@@ -117,6 +120,10 @@ def _rehearse(folder: Path, settings: SiteSettings, config: Config) -> dict[tupl
             _compare(federation, silo, config, recorder)
             return recorder.found
         federation.open("rehearsal", config.seed)
+        if config.composes:
+            rehearse_composition(federation, config, recorder)
+            _judge(federation, silo, config, recorder, None)
+            return recorder.found
         source = source_points(config)
         server = FlowServer(_short(config.settings), federation, source)
         for phase in server.phases:
@@ -124,15 +131,20 @@ def _rehearse(folder: Path, settings: SiteSettings, config: Config) -> dict[tupl
             for number in range(1, phase.rounds + 1):
                 federation.start_round(federation.round + 1)
                 phase.step(number)
-        recorder.phase = "checkpoints"
-        federation.keep(0)
-        recorder.phase = "evaluation"
-        if silo.held_out is not None and len(silo.held_out) >= silo.smallest_group:
-            federation.ask(_histograms(config, federation.dimension, source))
+        _judge(federation, silo, config, recorder, source)
         return recorder.found
 
 
-def _compare(federation: Federation, silo: Silo, config: Config, recorder: _Recorder) -> None:
+def _judge(federation: Federation, silo: Silo, config: Config, recorder: Recorder, source: Tensor | None) -> None:
+    """A checkpoint, and an evaluation where the site gives histograms."""
+    recorder.phase = "checkpoints"
+    federation.keep(0)
+    recorder.phase = "evaluation"
+    if silo.held_out is not None and len(silo.held_out) >= silo.smallest_group:
+        federation.ask(_histograms(config, federation.dimension, source))
+
+
+def _compare(federation: Federation, silo: Silo, config: Config, recorder: Recorder) -> None:
     """Two rounds of a distance to a measure of as many atoms as ξ: where those lie makes no difference to the cost."""
     settings = replace(config.distance, rounds=2, between=())
     federation.open("rehearsal", config.seed)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from anabranch.data.attributes import AttributeSpace
 from anabranch.errors import UsageError, unknown
 from anabranch.federation import WITHDRAWN, Policy, Postprocessor
 from anabranch.runs import fill, guards
@@ -25,13 +26,17 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 class SiteData:
     """What the site holds: a `file`, beside site.toml or by its path; of a table the `columns` named, or all.
 
-    The share `held_out` is kept from training, for metrics; which points that are follows from `seed`.
+    The share `held_out` is kept from training, for metrics; which points that are follows from `seed`. `attributes`
+    names the arrays of an .npz archive that say what its samples are, for methods that compose; `outcomes` gives all
+    values that each can have, in their order, where the federation has agreed on them.
     """
 
     file: str = ""
     columns: tuple[str, ...] = ()
     held_out: float = 0.2
     seed: int = 0
+    attributes: tuple[str, ...] = ()
+    outcomes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.file.endswith(FORMS):
@@ -40,6 +45,23 @@ class SiteData:
             raise UsageError(f"data.columns names columns, but '{self.file}' is an array; only .csv files have them.")
         if not 0 <= self.held_out < 1:
             raise UsageError(f"data.held_out is {self.held_out}; a share lies in [0, 1).")
+        if self.attributed and not self.file.endswith(".npz"):
+            raise UsageError(f"data.attributes names arrays, and '{self.file}' has none; only .npz archives have them.")
+        if self.attributes and self.outcomes and set(self.attributes) != set(self.outcomes):
+            raise UsageError("data.attributes and data.outcomes name different attributes; make them the same.")
+        _ = self.space
+
+    @property
+    def attributed(self) -> bool:
+        """Whether the samples come with attributes."""
+        return bool(self.attributes or self.outcomes)
+
+    @property
+    def space(self) -> AttributeSpace | None:
+        """The attribute space, where it is written down."""
+        if not self.outcomes:
+            return None
+        return AttributeSpace.of({name: self.outcomes[name] for name in self.attributes or self.outcomes})
 
     @property
     def is_table(self) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from anabranch.data.attributes import load_attributed
 from anabranch.errors import DataError, UsageError
+from anabranch.methods.dcfm import COMPOSITIONS
 from anabranch.sites._folder import SECRET_FILE, SITE_FILE, STATE_FOLDER, write_secret
 from anabranch.sites._kinds import kinds_of, preset_questions
 from anabranch.sites._open import load_table
@@ -23,6 +25,8 @@ file = {file}  # .csv, .npy or .npz; stays where it is
 columns = {columns}  # of a .csv file, the ones to use; empty: all
 held_out = {held_out}  # share of the points that is kept from training, for metrics
 seed = {seed}  # decides which ones
+attributes = {attributes}  # of an .npz file, the arrays that say what a sample is, for methods that compose them
+outcomes = {outcomes}  # all values of each attribute, where the federation agreed on them; empty: those of the file
 
 [policy]
 # A kind of question that is not listed here is refused.
@@ -50,10 +54,12 @@ def new_settings(
     method: str = "sd-protected",
     columns: tuple[str, ...] = (),
     held_out: float = 0.2,
+    attributes: tuple[str, ...] = (),
 ) -> SiteSettings:
     """Settings to begin with: the kinds that a method needs, with limits that leave room for one run of it.
 
-    Data inside the folder is named from there, other data by its whole path.
+    Data inside the folder is named from there, other data by its whole path. For a method that composes attributes,
+    all arrays of the archive but x and shape are such, unless some are named.
     """
     place = data.resolve()
     inside = place.is_relative_to(folder.resolve())
@@ -64,9 +70,11 @@ def new_settings(
         answers[asked.kind] += asked.answers
     limits = {kind: round_up(answers[kind]) for kind in ("ffm.lookup",) if kind in answers}
     limits |= {kind: most for kind, most in LIMITS.items() if kind in answers}
+    if method in COMPOSITIONS or attributes:
+        attributes = load_attributed(place, attributes).space.names
     settings = SiteSettings(
         name or folder.resolve().name,
-        SiteData(file, columns, held_out),
+        SiteData(file, columns, held_out, attributes=attributes),
         SitePolicy(kinds, limits=limits),
     )
     check_name(settings.name)
@@ -109,9 +117,11 @@ def site_toml(settings: SiteSettings) -> str:
     return _PAGE.format(
         name=_text(settings.name),
         file=_text(data.file),
-        columns=f"[{', '.join(map(_text, data.columns))}]",
+        columns=_list(data.columns),
         held_out=data.held_out,
         seed=data.seed,
+        attributes=_list(data.attributes),
+        outcomes=f"{{{', '.join(f'{_text(name)} = {_list(values)}' for name, values in data.outcomes.items())}}}",
         kinds="".join(f"  {_text(kind)},\n" for kind in policy.kinds),
         rounds=policy.rounds,
         smallest_group=policy.smallest_group,
@@ -121,6 +131,10 @@ def site_toml(settings: SiteSettings) -> str:
         gradient_clip=privacy.gradient_clip,
         gradient_noise=privacy.gradient_noise,
     )
+
+
+def _list(values: tuple[str, ...]) -> str:
+    return f"[{', '.join(map(_text, values))}]"
 
 
 def _text(value: str) -> str:

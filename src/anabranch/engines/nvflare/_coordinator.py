@@ -25,7 +25,7 @@ HANDED = "anabranch"  # the folder, beside a job's own files, in which the run i
 LOST = 2  # rounds in a row without an answer, after which a site is not asked again in this job
 FETCHED = (
     *("config.json", "environment.json", "identity", "metrics.jsonl", "answers.jsonl", "encoder.json"),
-    *("samples.npz", "results.json", STATUS),
+    *("experts.checkpoint", "samples.npz", "results.json", STATUS),
 )
 
 
@@ -82,7 +82,7 @@ class _Attendance:
     def note(self, progress: Any, federation: Any) -> None:
         self.missed = Counter({name: self.missed[name] + 1 for name in progress.failures})
         lost = {name: why for name, why in progress.failures.items() if self.missed[name] >= LOST}
-        if lost and progress.phase == "flow":
+        if lost and progress.phase in ("flow", "federated"):  # elsewhere its part is its own, and it may come back
             federation.leave_out(lost)
 
     def incomplete(self, progress: Any, federation: Any) -> bool:

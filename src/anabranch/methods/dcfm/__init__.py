@@ -1,0 +1,33 @@
+"""Decentralized compositional flow matching: combinations of attributes that no silo has seen.
+
+After "Compositional Generative Modeling from Decentralized Data" (Morshed and Boddeti). Experts are trained in silos by
+`methods.experts`; this room makes them compose. Read, in order: `_server` → `_peers` (DCFM-A) → `_student` (DCFM-B).
+"""
+
+from anabranch.methods.dcfm._messages import Adopt, PeerSteps
+from anabranch.methods.dcfm._presets import COMPOSITIONS
+from anabranch.methods.dcfm._server import CompositionServer, survey
+from anabranch.methods.dcfm._settings import (
+    Composition,
+    FederatedSettings,
+    MixtureSettings,
+    PeerSettings,
+    StudentSettings,
+)
+from anabranch.methods.dcfm._train import ComposedFlow, composition, train_composition
+
+__all__ = [
+    "COMPOSITIONS",
+    "Adopt",
+    "ComposedFlow",
+    "Composition",
+    "CompositionServer",
+    "FederatedSettings",
+    "MixtureSettings",
+    "PeerSettings",
+    "PeerSteps",
+    "StudentSettings",
+    "composition",
+    "survey",
+    "train_composition",
+]

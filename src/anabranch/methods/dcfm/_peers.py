@@ -1,0 +1,130 @@
+"""DCFM-A in a silo: its own expert trained until it composes with those of its peers (DCFM, eq. 12–14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from anabranch.errors import RefusedError
+from anabranch.federation import Done, Silo, answers, same_shapes
+from anabranch.flow.conditioning import Field, independence_gap, masked, single_masks
+from anabranch.methods.dcfm._messages import Adopt, PeerSteps
+from anabranch.methods.experts import (
+    Example,
+    Expert,
+    Learner,
+    Losses,
+    Tally,
+    check_steps,
+    example,
+    expert_of,
+    generator_on,
+    half_of,
+    keep_expert,
+)
+
+
+@answers(PeerSteps)
+def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
+    """The silo's expert after some steps beside its peers, which stay as they are."""
+    half = half_of(silo)
+    check_steps(silo, half, question.steps)
+    question.check(sum(half.space.sizes))
+    own = expert_of(silo)
+    peers = _peers(silo, question, own)
+    settings = replace(half.settings, penalty=question.penalty)
+    learner = Learner(own, settings.rule(question.steps, question.rate), settings.average)
+    fields = {name: half.field(parameters) for name, parameters in peers.items()}
+    generator, tally = generator_on(half.x.device, silo, "peers"), Tally()
+    masks, weight = single_masks(half.space.k, half.x.device), settings.masking.masks(half.space.k)[1].tolist()
+    plain = replace(settings, penalty=0.0, full=1.0, marginal=0.0, unconditional=0.0)
+    names = sorted(fields)
+    for _ in range(question.steps):
+        batch = example(half.x, half.codes, plain, generator)
+        # One peer a step: in expectation the routing is over all of them, and a step costs two networks, not n.
+        name = names[int(torch.randint(len(names), (), generator=generator, device=generator.device))]
+        theirs = routed(_met(question.met[name].to(half.x.device), batch.y, half.space.sizes), generator)
+        step = peer_losses(half.field(learner.parameters), fields[name], batch, masks, theirs, weight)
+        learner.descend(step.losses.matching + question.penalty * step.losses.independence)
+        tally.add(step.losses, step.forward, step.backward)
+    keep_expert(silo, learner)
+    return Expert(expert_of(silo), *tally.means())
+
+
+@answers(Adopt)
+def adopt(silo: Silo, question: Adopt) -> Done:
+    """Keeps the student."""
+    silo.state.update({f"dcfm/student/{name}": tensor for name, tensor in question.parameters.items()})
+    return Done()
+
+
+def routed(met: Tensor, generator: torch.Generator) -> Tensor:
+    """The routing r of eq. (12) for each row: (n, k + 1), true where a term is the peer's, the last one for ∅.
+
+    A peer is only asked about outcomes that it has met, `met` (n, k), and at least one term is the silo's own.
+    """
+    rows, k = met.shape
+    coin = torch.rand(rows, k + 1, generator=generator, device=generator.device).to(met.device)
+    theirs = (coin < 0.5) & torch.cat([met, met.new_ones(rows, 1)], dim=1)
+    keep = torch.randint(k + 1, (rows, 1), generator=generator, device=generator.device).to(met.device)
+    own = torch.zeros_like(theirs).scatter_(1, keep, True)
+    return theirs & ~(own & theirs.all(1, keepdim=True))
+
+
+@dataclass(frozen=True)
+class PeerStep:
+    """Losses of a step, and the passes of a batch that it took."""
+
+    losses: Losses
+    forward: float
+    backward: float
+
+
+def peer_losses(
+    own: Field, peer: Field, batch: Example, masks: Tensor, theirs: Tensor, weight: Sequence[float]
+) -> PeerStep:
+    """Flow matching on the silo's own terms, and how far its joint velocity is from the routed composition.
+
+    Every term is evaluated once, by whom it was routed to: 1 + (k + 1)/2 passes of the own network on average, and
+    (k + 1)/2 of the peer's without a gradient. `weight` are π of eq. (8) in the order of all masks.
+    """
+    count = len(batch.x_t)
+    labels = masked(batch.y, masks[:, None])  # (k + 1, n, k): single attributes, then none
+    term, row = (~theirs.T).nonzero(as_tuple=True)
+    x = torch.cat([batch.x_t, batch.x_t[row]])
+    values = own(x, torch.cat([batch.t, batch.t[row]]), torch.cat([batch.y, labels[term, row]]))
+    joint, mine = values[:count], values[count:]
+    terms = torch.zeros(len(masks), *joint.shape, dtype=joint.dtype, device=joint.device)
+    terms = terms.index_put((term, row), mine)
+    peer_term, peer_row = theirs.T.nonzero(as_tuple=True)
+    with torch.no_grad():
+        answer = peer(batch.x_t[peer_row], batch.t[peer_row], labels[peer_term, peer_row])
+    terms = terms.index_put((peer_term, peer_row), answer)
+    error = (mine - batch.u_t[row]).square().mean(1)
+    share = torch.zeros(len(masks), dtype=error.dtype, device=error.device)
+    means = share.index_add(0, term, error) / torch.bincount(term, minlength=len(masks)).clamp_min(1)
+    singles = torch.tensor(weight[1:], dtype=error.dtype, device=error.device)
+    matching = weight[0] * (joint - batch.u_t).square().mean() + (singles * means).sum()
+    gap = independence_gap(joint, terms[:-1], terms[-1]).square().mean()
+    return PeerStep(Losses(matching, gap), (len(x) + len(peer_row)) / count, len(x) / count)
+
+
+def _peers(silo: Silo, question: PeerSteps, own: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The experts that the silo was handed, of the peers that the question names."""
+    found = {name: e.parameters for name, e in silo.gathered.get(Expert.kind, {}).items() if isinstance(e, Expert)}
+    chosen = {name: found[name] for name in question.met if name in found and name != silo.name}
+    if not chosen:
+        raise RefusedError(f"Silo '{silo.name}' was asked to train beside peers, and has no expert of any of them.")
+    for parameters in chosen.values():
+        same_shapes(Expert.kind, parameters, own)
+    device = next(iter(own.values())).device
+    return {name: {key: t.to(device) for key, t in p.items()} for name, p in chosen.items()}
+
+
+def _met(outcomes: Tensor, y: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Whether the peer has met each attribute of each label (n, k)."""
+    starts = torch.tensor([sum(sizes[:place]) for place in range(len(sizes))], device=y.device)
+    return outcomes[starts + y]

@@ -1,0 +1,143 @@
+"""What is made of the experts: each section is a flat record that a TOML file can hold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from anabranch.errors import UsageError, unknown
+from anabranch.methods.experts import ExpertSettings, check_training
+
+ORDERS = ("sequential", "simultaneous")
+PATHS = ("teachers", "composed")
+ROUTERS = ("holders", "marginals", "learned", "energy")
+
+
+@dataclass(frozen=True)
+class FederatedSettings:
+    """FedFlow: `rounds` of `local_steps` in every silo, after each of which parameters are averaged (0: no FedFlow).
+
+    The rate falls from round to round as the experts' schedule says.
+    """
+
+    rounds: int = 0
+    local_steps: int = 10
+
+    def __post_init__(self) -> None:
+        if self.rounds < 0 or self.local_steps < 1:
+            raise UsageError(
+                f"{self.rounds} rounds of {self.local_steps} local steps cannot be; give rounds from 0, steps from 1."
+            )
+
+
+@dataclass(frozen=True)
+class PeerSettings:
+    """DCFM-A: `rounds` in which every silo trains its expert for `steps` beside those of its peers (0: no DCFM-A).
+
+    `order` "simultaneous" is the paper's: all silos train against experts as they were before the round, so that each
+    makes the whole correction, and together they overshoot. "sequential" lets each see those already updated; it
+    converges in about three rounds. `penalty` is λ of eq. (14), `rate` that of Adam at the start of each round.
+    """
+
+    rounds: int = 0
+    steps: int = 400
+    order: str = "sequential"
+    penalty: float = 5.0
+    rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_training(self.steps, 1, self.penalty, 0.0)
+        if self.order not in ORDERS:
+            raise unknown("order of peers", self.order, ORDERS)
+        if self.rounds < 0:
+            raise UsageError(f"peers.rounds is {self.rounds}; it must not be negative.")
+        if not 0 < self.rate < math.inf:
+            raise UsageError(f"peers.rate is {self.rate}; a rate is a positive number.")
+
+
+@dataclass(frozen=True)
+class StudentSettings:
+    """DCFM-B: the server distils the experts into one student in `steps` of `batch` (0: no student).
+
+    It learns the teachers' velocities along their own paths (eq. 15): `trajectories` of `path_steps` points, drawn anew
+    every `refresh` steps. `paths` "teachers" asks each teacher for combinations that it holds; "composed" also follows
+    composed paths of combinations that nobody holds, a share `novel` of all. `penalty` is λ of eq. (17). An `additive`
+    student v = c(x, t) + Σ d_i(x, t, y_i) needs no penalty: its attributes are independent by construction.
+    """
+
+    steps: int = 0
+    batch: int = 256
+    rate: float = 2e-3
+    average: float = 0.99
+    penalty: float = 5.0
+    additive: bool = False
+    paths: str = "teachers"
+    trajectories: int = 2048
+    path_steps: int = 48
+    refresh: int = 400
+    novel: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.steps < 0:
+            raise UsageError(f"student.steps is {self.steps}; it must not be negative.")
+        check_training(max(1, self.steps), self.batch, self.penalty, self.average)
+        if self.paths not in PATHS:
+            raise unknown("kind of paths", self.paths, PATHS)
+        for name in ("trajectories", "path_steps", "refresh"):
+            if getattr(self, name) < 2:
+                raise UsageError(f"student.{name} is {getattr(self, name)}; it must be at least 2.")
+        if not 0 <= self.novel <= 1:
+            raise UsageError(f"student.novel is {self.novel}; a share lies in [0, 1].")
+
+
+@dataclass(frozen=True)
+class MixtureSettings:
+    """How experts become one field: the `router` and the number of experts that count at once (`top`, 0: all).
+
+    "holders" routes a label to experts that have seen it (DCFM-A); "marginals" by each attribute's statistics (DDM);
+    "learned" by a classifier of noised points, trained by the server in `router_steps` on the experts' own samples
+    (DDM); "energy" by each expert's energy, times `temperature` (DFD).
+    """
+
+    router: str = "holders"
+    top: int = 0
+    temperature: float = 2.0
+    router_steps: int = 1000
+    router_samples: int = 2000
+
+    def __post_init__(self) -> None:
+        if self.router not in ROUTERS:
+            raise unknown("router", self.router, ROUTERS)
+        for name, least in (("top", 0), ("temperature", 0.0), ("router_steps", 1), ("router_samples", 2)):
+            if not getattr(self, name) >= least:
+                raise UsageError(f"mixture.{name} is {getattr(self, name)}; it must be at least {least}.")
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A whole method: how experts are trained, and what is made of them.
+
+    `every` is the number of steps between two answers of a silo, after each of which a run can be saved. `force` goes
+    on where coverage does not suffice.
+    """
+
+    experts: ExpertSettings = field(default_factory=ExpertSettings)
+    federated: FederatedSettings = field(default_factory=FederatedSettings)
+    peers: PeerSettings = field(default_factory=PeerSettings)
+    student: StudentSettings = field(default_factory=StudentSettings)
+    mixture: MixtureSettings = field(default_factory=MixtureSettings)
+    every: int = 100
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise UsageError(f"every is {self.every}; silos answer after one step at the earliest.")
+        if self.federated.rounds and (self.peers.rounds or self.student.steps):
+            raise UsageError("FedFlow trains one flow, so there are no experts for peers or a student; leave them out.")
+        if self.student.paths == "composed" and self.student.steps and not self.peers.rounds:
+            raise UsageError("Composed paths need experts that compose; give peers.rounds as well.")
+
+    @property
+    def keeps_state_in_silos(self) -> bool:
+        """Whether silos hold something that only they know: their experts while they are trained."""
+        return not self.federated.rounds

@@ -1,0 +1,144 @@
+"""DCFM-B at the server: the experts distilled into one student (DCFM, eq. 15–17)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from anabranch import seeds
+from anabranch.data.attributes import Coverage
+from anabranch.flow.conditioning import Field
+from anabranch.methods.dcfm._replay import Replay, follow
+from anabranch.methods.dcfm._settings import Composition
+from anabranch.methods.experts import (
+    Example,
+    Learner,
+    Mixture,
+    Steps,
+    bind,
+    expert_network,
+    shared_network,
+    shown_attributes,
+)
+
+CHUNK = 4096  # trajectories that are followed at once
+
+
+class Student:
+    """One flow that learns from teachers alone. `train` goes on for some steps; everything follows from the seed."""
+
+    def __init__(self, settings: Composition, coverage: Coverage, like: Tensor, dimension: int, seed: int) -> None:
+        self.settings, self.coverage, self.seed = settings, coverage, seed
+        self.dimension, self.device, self.dtype = dimension, like.device, like.dtype
+        first = student_network(settings, dimension, coverage.space.sizes, seed).to(like.device)
+        self.network = shared_network(
+            settings.experts, dimension, coverage.space.sizes, like.device, student_kind(settings)
+        )
+        rule = replace(settings.experts.rule(settings.student.steps), rate=settings.student.rate)
+        start = {name: p.detach() for name, p in first.named_parameters()}
+        self.learner = Learner(start, rule, settings.student.average)
+        self._steps = Steps(self.learner, self._bound, settings.student.penalty)
+        self._pool: Replay | None = None
+        self._drawn = -1
+
+    @property
+    def steps(self) -> int:
+        """How many steps are done."""
+        return self.learner.optimizer.steps
+
+    def train(self, teachers: Mapping[str, Field], mixture: Mixture, steps: int) -> dict[str, float | Tensor]:
+        """So many steps; the mean losses, and the passes of a batch that a step took."""
+        own, experts = self.settings.student, self.settings.experts
+        masking = (
+            replace(experts, full=1.0, marginal=0.0, unconditional=0.0).masking if own.additive else experts.masking
+        )
+        found = []
+        for _ in range(steps):
+            pool = self._replay(teachers, mixture)
+            generator = self._generator("step", self.steps)
+            index = torch.randint(len(pool), (own.batch,), generator=generator, device=generator.device)
+            shown = shown_attributes(pool.y[index], masking, own.penalty > 0, experts.independence, generator)
+            weight = shown.weight.to(pool.x.dtype)
+            batch = Example(pool.x[index], pool.v[index], pool.t[index], pool.y[index], shown.masks, weight, shown.gap)
+            value = self._steps.take(batch)
+            found.append(torch.stack([value.matching, value.independence]).detach())
+            passes = len(shown.masks)
+        matching, independence = torch.stack(found).double().mean(0).tolist()
+        reused = own.trajectories * (own.path_steps + 1) / (own.batch * own.refresh)
+        return {"loss": matching, "independence": independence, "forward": passes + reused, "backward": passes}
+
+    def _bound(self, parameters: Mapping[str, Tensor]) -> Field:
+        return bind(self.network, parameters, self.settings.experts)
+
+    def field(self, averaged: bool = True) -> Field:
+        """The student as it stands."""
+        found = self.learner.average.parameters if averaged else self.learner.parameters
+        return self._bound({name: t.detach() for name, t in found.items()})
+
+    def _replay(self, teachers: Mapping[str, Field], mixture: Mixture) -> Replay:
+        """The pool of this stretch of steps: the same whether training was interrupted or not."""
+        number = self.steps // self.settings.student.refresh
+        if self._pool is None or self._drawn != number:
+            generator = self._generator("paths", number)
+            composed = self.settings.student.paths == "composed"
+            self._pool = self._composed(mixture, generator) if composed else self._taught(teachers, generator)
+            self._drawn = number
+        return self._pool
+
+    def _taught(self, teachers: Mapping[str, Field], generator: torch.Generator) -> Replay:
+        """Each teacher's paths to combinations that it holds, as many as it has samples of them."""
+        counts = torch.stack([self.coverage.counts[name] for name in teachers]).to(generator.device, torch.float64)
+        drawn = torch.multinomial(
+            counts.flatten(), self.settings.student.trajectories, replacement=True, generator=generator
+        )
+        teacher, label = drawn // counts.shape[1], drawn % counts.shape[1]
+        codes = self.coverage.space.combinations().to(generator.device)
+        parts = []
+        for number, field in enumerate(teachers.values()):
+            own = label[teacher == number]
+            if len(own):
+                parts += self._follow(field, codes[own], generator)
+        return Replay.of(parts)
+
+    def _composed(self, mixture: Mixture, generator: torch.Generator) -> Replay:
+        """The mixture's paths to known and to novel combinations; the novel ones by composition."""
+        total = self.coverage.total.to(generator.device, torch.float64)
+        known = total / total.sum()
+        fresh = (total == 0) & self.coverage.determined.to(generator.device)
+        share = self.settings.student.novel if bool(fresh.any()) else 0.0
+        weight = (1 - share) * known + share * fresh / fresh.sum().clamp_min(1)
+        count = self.settings.student.trajectories
+        drawn = torch.multinomial(weight, count, replacement=True, generator=generator)
+        codes = self.coverage.space.combinations().to(generator.device)[drawn.sort().values]
+        parts = []
+        for y in torch.split(codes, CHUNK):
+            for rows in (mixture.known(y).to(y.device), ~mixture.known(y).to(y.device)):
+                if bool(rows.any()):
+                    parts += self._follow(mixture.field(y[rows]), y[rows], generator)
+        return Replay.of(parts)
+
+    def _follow(self, field: Field, codes: Tensor, generator: torch.Generator) -> list[Replay]:
+        parts = []
+        for y in torch.split(codes, CHUNK):
+            x0 = torch.randn(len(y), self.dimension, generator=generator, device=generator.device, dtype=self.dtype)
+            parts.append(follow(field, x0.to(self.device), y, self.settings.student.path_steps, generator))
+        return parts
+
+    def _generator(self, *names: str | int) -> torch.Generator:
+        return torch.Generator(self.device).manual_seed(seeds.derive(self.seed, "student", *names))
+
+
+def student_network(settings: Composition, dimension: int, sizes: tuple[int, ...], seed: int = 0) -> nn.Module:
+    """A network like the experts', or the additive one of its kind."""
+    return expert_network(settings.experts, dimension, sizes, seeds.derive(seed, "student"), student_kind(settings))
+
+
+def student_kind(settings: Composition) -> str:
+    """The name of the student's network."""
+    name = settings.experts.network
+    if not settings.student.additive:
+        return name
+    return "additive-" + name.removeprefix("conditional-").removeprefix("additive-")

@@ -1,0 +1,207 @@
+"""What a silo holds while it trains an expert, built from settings and an attribute space alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from anabranch import seeds
+from anabranch.data.attributes import AttributeSpace
+from anabranch.errors import AnabranchError, MessageError, RefusedError
+from anabranch.federation import STEP, Silo
+from anabranch.flow import network
+from anabranch.flow.conditioning import Field
+from anabranch.methods.experts._settings import ExpertSettings
+from anabranch.methods.experts._training import Learner
+
+STATE = "experts"  # where a silo's own learner lies in its state
+
+
+@dataclass
+class ExpertHalf:
+    """A silo's samples with their attributes, and the network of its expert without parameters."""
+
+    settings: ExpertSettings
+    space: AttributeSpace
+    x: Tensor
+    codes: Tensor
+    network: nn.Module
+
+    def field(self, parameters: Mapping[str, Tensor]) -> Field:
+        """The network with these parameters."""
+        return bind(self.network, parameters, self.settings)
+
+
+def settings_to_json(settings: ExpertSettings) -> str:
+    """For the message that hands settings out."""
+    return json.dumps(asdict(settings))
+
+
+def settings_from_json(text: str) -> ExpertSettings:
+    """Settings that came by message; whatever is not one is refused."""
+    try:
+        values: Any = json.loads(text)
+        if not isinstance(values, dict):
+            raise TypeError
+        values["shape"] = tuple(int(side) for side in values.get("shape", ()))
+        for name, default in asdict(ExpertSettings()).items():  # a record does not look at the types of its fields
+            if not isinstance(values.get(name, default), (int, float) if isinstance(default, float) else type(default)):
+                raise TypeError
+        return ExpertSettings(**values)
+    except AnabranchError:
+        raise
+    except (ValueError, TypeError, RecursionError) as error:
+        raise MessageError(f"Settings arrived that cannot be read ({type(error).__name__}).") from error
+
+
+def expert_network(
+    settings: ExpertSettings, dimension: int, sizes: tuple[int, ...], seed: int = 0, name: str = ""
+) -> nn.Module:
+    """The network of an expert, or another one of the same size."""
+    name = name or settings.network
+    options: dict[str, object] = {"hidden": settings.hidden, "layers": settings.layers, "embedding": settings.embedding}
+    if name.endswith("unet"):
+        options = {"shape": settings.shape, "channels": settings.channels, "patch": settings.patch}
+    return network(name, dimension, seed, sizes=sizes, **options).to(settings.dtype)
+
+
+_SHARED: dict[tuple[object, ...], nn.Module] = {}
+
+
+def shared_network(
+    settings: ExpertSettings, dimension: int, sizes: tuple[int, ...], device: torch.device, name: str = ""
+) -> nn.Module:
+    """A network whose own parameters nobody uses: one for all that bind theirs to it."""
+    kind = (name or settings.network, settings.hidden, settings.layers, settings.embedding, settings.shape)
+    key = (*kind, settings.channels, settings.patch, settings.dtype, dimension, sizes, device)
+    if key not in _SHARED:
+        _SHARED[key] = expert_network(settings, dimension, sizes, name=name).to(device)
+    return _SHARED[key]
+
+
+def bind(module: nn.Module, parameters: Mapping[str, Tensor], settings: ExpertSettings) -> Field:
+    """The field of a network with these parameters, in the precision of the settings."""
+    fixed = dict(parameters)
+    half = computes_in_half(settings, next(iter(fixed.values())).device)
+    dtype = torch.bfloat16 if half else next(iter(fixed.values())).dtype
+
+    def field(x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        # All in half precision, and not by autocast, which would normalise in float32: three times the traffic.
+        own = {name: tensor.to(dtype) for name, tensor in fixed.items()} if half else fixed
+        value: Tensor = functional_call(module, own, (x.to(dtype), t, y))
+        return value.to(x.dtype)
+
+    return field
+
+
+def computes_in_half(settings: ExpertSettings, device: torch.device) -> bool:
+    """Whether passes are computed in bfloat16: where asked for, for images, and on a GPU that can."""
+    wanted = settings.precision == "bfloat16" and settings.network.endswith("unet")
+    return wanted and device.type == "cuda" and torch.cuda.is_bf16_supported()
+
+
+def build(silo: Silo, settings: ExpertSettings, space: AttributeSpace) -> ExpertHalf:
+    """The half that these settings describe; samples that do not fit the space are refused, with the reason."""
+    label = own_space(silo, space).recode(silo.data.label.cpu(), space)
+    silo.affords("a network of this size", 6 * least_parameters(settings, space.sizes))  # before it is built
+    cost = cost_of_row(settings, silo.data.x.shape[1], space.sizes)
+    rows = settings.batch * (space.k + 2)
+    silo.affords("a training step with these settings", cost.numbers * rows + 6 * cost.parameters, 3 * cost.work * rows)
+    x = silo.data.x.to(settings.dtype)
+    empty = shared_network(settings, x.shape[1], space.sizes, x.device)
+    return ExpertHalf(settings, space, x, space.decode(label).to(x.device), empty)
+
+
+def own_space(silo: Silo, space: AttributeSpace | None) -> AttributeSpace:
+    """The space that the silo's labels count in: its own, or else the one that it was told."""
+    if silo.space is not None:
+        return silo.space
+    if space is None or not silo.labelled:
+        raise RefusedError(f"Silo '{silo.name}' holds samples without attributes; name the arrays that hold them.")
+    space.decode(silo.data.label.cpu())  # refuses labels that the space does not have
+    return space
+
+
+def least_parameters(settings: ExpertSettings, sizes: tuple[int, ...]) -> int:
+    """A lower bound on how many parameters the network has, found without building it."""
+    if settings.network.endswith("unet"):
+        return 4 * 9 * (2 * settings.channels) ** 2  # of the inner level's convolutions
+    return (settings.layers - 1) * settings.hidden**2 + sum(sizes) * settings.embedding
+
+
+@dataclass(frozen=True)
+class RowCost:
+    """What one row costs in one forward pass: numbers held, multiplications; and the network's parameters."""
+
+    numbers: int
+    work: int
+    parameters: int
+
+
+@cache
+def cost_of_row(settings: ExpertSettings, dimension: int, sizes: tuple[int, ...]) -> RowCost:
+    """Counted on tensors without numbers, so that it costs no more than building the network once."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    module = expert_network(settings, dimension, sizes)
+    parameters = sum(p.numel() for p in module.parameters())
+    module = module.to("meta")
+    held = 0
+
+    def note(layer: nn.Module, inputs: object, output: object) -> None:
+        nonlocal held
+        held += output.numel() if isinstance(output, Tensor) else 0
+
+    hooks = [layer.register_forward_hook(note) for layer in module.modules() if not list(layer.children())]
+    x, y = torch.empty(1, dimension, device="meta", dtype=settings.dtype), torch.zeros(1, len(sizes), device="meta")
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module(x, torch.zeros(1, device="meta"), y.long())
+    for hook in hooks:
+        hook.remove()
+    return RowCost(held + dimension, counter.get_total_flops() // 2 + STEP // 2**10, parameters)
+
+
+def half_of(silo: Silo) -> ExpertHalf:
+    """The silo's half; a question before `Prepare` is refused."""
+    half = silo.cache.get(STATE)
+    if not isinstance(half, ExpertHalf):
+        raise RefusedError(f"Silo '{silo.name}' was asked before it was told the settings.")
+    return half
+
+
+def start(silo: Silo, half: ExpertHalf) -> dict[str, Tensor]:
+    """The parameters that the silo's expert begins with: every silo's own."""
+    module = expert_network(half.settings, half.x.shape[1], half.space.sizes, seeds.derive(silo.seed, silo.name))
+    return {name: p.detach().to(half.x.device) for name, p in module.named_parameters()}
+
+
+def learner_of(silo: Silo, half: ExpertHalf, of: int) -> Learner:
+    """The silo's learner as it stands, or a fresh one."""
+    learner = Learner(start(silo, half), half.settings.rule(of), half.settings.average)
+    if f"{STATE}/flow/steps" in silo.state:
+        learner.load(STATE, silo.state)
+    return learner
+
+
+def expert_of(silo: Silo) -> dict[str, Tensor]:
+    """The averaged parameters of the silo's expert; refused while there is none."""
+    start = f"{STATE}/average/average."
+    found = {name.removeprefix(start): t for name, t in silo.state.items() if name.startswith(start)}
+    if not found:
+        raise RefusedError(f"Silo '{silo.name}' has trained no expert yet.")
+    return found
+
+
+def generator_on(device: torch.device, silo: Silo, *names: str | int) -> torch.Generator:
+    """The silo's random numbers for this round and purpose, drawn where its samples are."""
+    if device.type == "cpu":
+        return silo.generator(*names)
+    seed = seeds.derive(silo.seed, "silo", silo.name, silo.round, *names)
+    return torch.Generator(device).manual_seed(seed)

@@ -1,0 +1,152 @@
+"""Many experts as one conditional field, and samples of any combination from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from anabranch.data.attributes import NULL, Coverage
+from anabranch.errors import UsageError, unknown
+from anabranch.flow import Flow, integrate
+from anabranch.flow.conditioning import Field, composed, conditioned
+
+WAYS = ("auto", "joint", "composed")
+
+
+class Rule(Protocol):
+    """How much each expert counts at a point: (x (n, d), t, y (n, k), answers) → weights (n, experts), rows sum to one.
+
+    `answers` gives the experts' own velocities (experts, n, d), for rules that look at them; calling it costs a pass
+    of every expert.
+    """
+
+    def __call__(self, x: Tensor, t: Tensor, y: Tensor, answers: Answers) -> Tensor: ...
+
+
+class Answers(Protocol):
+    """The velocities of all experts at the points in question (experts, n, d)."""
+
+    def __call__(self) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """v(x, t, y) = Σ_e w_e(x, t, y) v_e(x, t, y): experts by silo, and the rule that weighs them.
+
+    Whoever samples need not know which method trained the experts, or that there is more than one: a single flow is a
+    mixture of one. `coverage` says which combinations are known.
+    """
+
+    experts: Mapping[str, Field]
+    coverage: Coverage
+    rule: Rule
+
+    def __call__(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        fields = list(self.experts.values())
+        if len(fields) == 1:
+            return fields[0](x, t, y)
+        kept: list[Tensor] = []
+
+        def answers() -> Tensor:
+            if not kept:
+                kept.append(torch.stack([field(x, t, y) for field in fields]))
+            return kept[0]
+
+        weight = self.rule(x, t, y, answers).to(x.dtype)
+        if kept:
+            return torch.einsum("ne,end->nd", weight, kept[0])
+        return _weighted(fields, weight, x, t, y)
+
+    def field(self, y: Tensor, how: str = "auto", weights: Sequence[float] | float | None = None) -> Field:
+        """The field that samples of the labels y (n, k) follow.
+
+        "joint" tells experts the whole label, "composed" adds up single attributes by eq. (5) with `weights`; "auto" is
+        joint for combinations that some silo holds and composed for those that none has seen. Part of a label may be
+        NULL: a single attribute, or none, is sampled as such.
+        """
+        if how not in WAYS:
+            raise unknown("way of sampling", how, WAYS)
+        self._check(y)
+        together = composed(self, weights)
+        joint = self.known(y) & (weights is None) if how == "auto" else torch.full((len(y),), how == "joint")
+        if bool(joint.all()):
+            return self
+        if not bool(joint.any()):
+            return together
+        joint = joint.to(y.device)
+
+        def both(x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+            answer = torch.empty_like(x)
+            answer[joint] = self(x[joint], _at(t, joint), y[joint])
+            answer[~joint] = together(x[~joint], _at(t, ~joint), y[~joint])
+            return answer
+
+        return both
+
+    def known(self, y: Tensor) -> Tensor:
+        """Whether a label (n, k) is one that experts were trained on: a combination that a silo holds, or part of it
+        with at most one attribute."""
+        given = (y != NULL).sum(1).cpu()
+        whole = given == y.shape[1]
+        found = given <= 1
+        if bool(whole.any()):
+            rows = whole.nonzero()[:, 0]
+            found[rows] = self.coverage.observed[self.coverage.space.encode(y[rows.to(y.device)].cpu())]
+        return found
+
+    def sample(
+        self,
+        y: Tensor,
+        generator: torch.Generator,
+        nfe: int | None = 50,
+        solver: str = "midpoint",
+        how: str = "auto",
+        weights: Sequence[float] | float | None = None,
+        dimension: int | None = None,
+        x0: Tensor | None = None,
+    ) -> Flow:
+        """A sample for each label y (n, k), from standard normal noise by the named solver."""
+        if x0 is None:
+            if dimension is None:
+                raise UsageError("Give x0, or the dimension of the samples.")
+            x0 = torch.randn(len(y), dimension, generator=generator, device=generator.device)
+        y = y.to(x0.device)
+        return integrate(conditioned(self.field(y, how, weights), y), x0, nfe, solver)
+
+    def _check(self, y: Tensor) -> None:
+        """Refuses an outcome that no expert has met."""
+        space = self.coverage.space
+        for place, ((name, outcomes), seen) in enumerate(zip(space.attributes, _seen(self.coverage), strict=True)):
+            asked = torch.unique(y[:, place][y[:, place] != NULL])
+            lost = [outcomes[code] for code in asked.tolist() if not seen[code]]
+            if lost:
+                raise UsageError(
+                    f"No expert has met {name}={lost[0]}, so nothing is known of it; sample what some silo has seen."
+                )
+
+
+def _seen(coverage: Coverage) -> list[Tensor]:
+    """Of each attribute, whether any silo has met an outcome."""
+    of_silos = [coverage.seen(silo) for silo in coverage.counts]
+    return [torch.stack([seen[place] for seen in of_silos]).any(0) for place in range(coverage.space.k)]
+
+
+def _at(t: Tensor, rows: Tensor) -> Tensor:
+    return t if t.dim() == 0 else t[rows]
+
+
+def _weighted(fields: Sequence[Field], weight: Tensor, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+    """Every expert is asked only about the points where it counts."""
+    answer = torch.zeros_like(x)
+    for number, field in enumerate(fields):
+        rows = (weight[:, number] > 0).nonzero()[:, 0]
+        if len(rows) == len(x):
+            answer += weight[:, number, None] * field(x, t, y)
+        elif len(rows):
+            part = field(x[rows], _at(t, rows), y[rows])
+            answer.index_add_(0, rows, weight[rows, number, None] * part)
+    return answer

@@ -1,0 +1,125 @@
+"""One training step of a conditional flow: flow matching on masked labels, and conditional independence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anabranch.federation import OptimizerState, ServerOptimizer
+from anabranch.flow import LinearPath, MovingAverage
+from anabranch.flow.conditioning import Field, Masking, all_masks, masked_penalty, pair_masks
+from anabranch.methods.experts._settings import ExpertSettings
+
+
+@dataclass(frozen=True)
+class Example:
+    """A batch: points x_t (n, d) with velocities u_t, times t (n,), labels y (n, k), and masks for them.
+
+    `masks` are (m, k), or (m, n, k) where they differ from row to row; `weight` (m,) says how much the loss looks at
+    each. The penalty is about the last `gap` of them: a joint label, its single attributes, and none; 0 leaves it out.
+    """
+
+    x_t: Tensor
+    u_t: Tensor
+    t: Tensor
+    y: Tensor
+    masks: Tensor
+    weight: Tensor
+    gap: int
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Flow matching (eq. 9) and conditional independence (eq. 10), as means over all entries."""
+
+    matching: Tensor
+    independence: Tensor
+
+
+def example(x1: Tensor, codes: Tensor, settings: ExpertSettings, generator: torch.Generator) -> Example:
+    """A batch of the silo's samples at random times, with the masks that the settings ask for."""
+    device = generator.device
+    index = torch.randint(len(x1), (settings.batch,), generator=generator, device=device).to(x1.device)
+    chosen, y = x1[index], codes[index]
+    x0 = torch.randn(chosen.shape, generator=generator, dtype=x1.dtype, device=device).to(x1.device)
+    t = torch.rand(len(chosen), generator=generator, dtype=x1.dtype, device=device).to(x1.device)
+    sample = LinearPath().sample(x0, chosen, t)
+    shown = shown_attributes(y, settings.masking, settings.penalty > 0, settings.independence, generator)
+    return Example(sample.x_t, sample.u_t, t, y, shown.masks, shown.weight.to(x1.dtype), shown.gap)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Masks, their weights in the loss, and how many of the last ones the penalty is about."""
+
+    masks: Tensor
+    weight: Tensor
+    gap: int
+
+
+def shown_attributes(
+    y: Tensor, masking: Masking, penalised: bool, independence: str, generator: torch.Generator
+) -> Shown:
+    """Which attributes a batch with labels y (n, k) shows.
+
+    Without a penalty every sample draws its own mask. With one all masks are evaluated: the same loss without the noise
+    of drawing, at no extra cost, because the penalty needs these evaluations anyway.
+    """
+    count, k = y.shape
+    if not penalised:
+        drawn = masking.draw(count, k, generator)[None].to(y.device)
+        return Shown(drawn, torch.ones(1, device=y.device), 0)
+    if independence == "pairs" and k > 2:
+        pairs = pair_masks(count, k, generator).to(y.device)
+        third = masking.marginal / 3  # π_marg is divided among the pair and its two attributes
+        weight = torch.tensor([masking.full, third, third, third, masking.unconditional], device=y.device)
+        return Shown(torch.cat([torch.ones_like(pairs[:1]), pairs]), weight, 4)
+    masks, weight = masking.masks(k, y.device)
+    return Shown(masks, weight, k + 2)
+
+
+def losses(field: Field, batch: Example) -> Losses:
+    """Both losses in one pass over all masks."""
+    values = all_masks(field, batch.x_t, batch.t, batch.y, batch.masks)
+    matching = (batch.weight * (values - batch.u_t).square().flatten(1).mean(1)).sum()
+    if not batch.gap:
+        return Losses(matching, torch.zeros_like(matching))
+    return Losses(matching, masked_penalty(values[-batch.gap :]))
+
+
+class Learner:
+    """Parameters on their way: Adam, and the moving average that becomes the expert."""
+
+    def __init__(self, parameters: Mapping[str, Tensor], rule: ServerOptimizer, decay: float) -> None:
+        leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in parameters.items()}
+        self.optimizer: OptimizerState = rule.begin(leaves)
+        self.average = MovingAverage(leaves, decay)
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """θ, which gradients are taken by."""
+        return self.optimizer.parameters
+
+    def descend(self, loss: Tensor) -> None:
+        """One step against the gradient of the loss."""
+        slopes = torch.autograd.grad(loss, list(self.parameters.values()))
+        self.follow(dict(zip(self.parameters, slopes, strict=True)))
+
+    def follow(self, slopes: dict[str, Tensor]) -> None:
+        """One step against these gradients."""
+        self.optimizer.step(slopes)
+        self.average.update(self.parameters)
+
+    def state(self, prefix: str) -> dict[str, Tensor]:
+        """All that `load` needs."""
+        average = {f"{prefix}/average/{name}": tensor for name, tensor in self.average.state().items()}
+        return {**self.optimizer.state(f"{prefix}/flow"), **average}
+
+    def load(self, prefix: str, state: Mapping[str, Tensor]) -> None:
+        """Goes on from a state, to the bit."""
+        self.optimizer.load(f"{prefix}/flow", dict(state))
+        start = f"{prefix}/average/"
+        self.average.load({n.removeprefix(start): t for n, t in state.items() if n.startswith(start)})

@@ -1,0 +1,123 @@
+"""How far two sets of features are apart, as Gaussians: the Fréchet distance, which is FID on Inception's features.
+
+Heusel et al., "GANs trained by a two time-scale update rule converge to a local Nash equilibrium" (2017).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy
+import torch
+from torch import Tensor
+
+from anabranch.errors import DataError, UsageError
+from anabranch.metrics._points import as_points
+from anabranch.metrics._statistics import FeatureStatistics
+from anabranch.transport import square_root
+
+ENOUGH = 10_000  # samples that FID is usually taken with at least
+
+
+Features = Tensor | FeatureStatistics
+
+
+def frechet_distance(a: Features, b: Features) -> float:
+    """‖μ_a − μ_b‖² + tr(Σ_a + Σ_b − 2 (Σ_a^½ Σ_b Σ_a^½)^½), in float64: squared W2 between the fitted Gaussians.
+
+    Of features (n, d), or of their statistics. The root is that of a symmetric matrix, by its eigenvalues, so that a
+    singular covariance does no harm to the arithmetic. With few points the estimate is too large, by an amount that
+    falls like 1/n: compare values of equal n only, and heed the warning. Zero for equal sets, up to rounding.
+
+    >>> x = torch.tensor([[-1.0], [0.0], [1.0]]).repeat(9, 1)
+    >>> round(frechet_distance(x, x + 3), 6)
+    9.0
+    """
+    first, second = _statistics(a, "a"), _statistics(b, "b")
+    _warn(first, second)
+    return _distance(first, square_root(first.covariance), second)
+
+
+@dataclass(frozen=True)
+class Extrapolated:
+    """The distance at infinitely many samples, `value`, by a line with this `slope` through `values` at 1 / `sizes`."""
+
+    value: float
+    slope: float
+    sizes: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+def extrapolated_frechet(
+    real: Features,
+    generated: Tensor,
+    generator: torch.Generator,
+    sizes: Sequence[int] | None = None,
+) -> Extrapolated:
+    """FID_∞: the distance for ever more *generated* samples, without the bias of their number.
+
+    The bias is nearly proportional to 1/n, so distances of random parts of the samples (n, d), of several sizes, lie on
+    a line in 1/n; its value at 0 is the answer. By default ten sizes from n/10, but no fewer than d + 1 where there
+    are as many, since below that the line bends. The bias of the real features' own number stays.
+
+    Chong and Forsyth, "Effectively unbiased FID and Inception Score and where to find them" (2020).
+    """
+    points, target = as_points(generated, "generated"), _statistics(real, "real")
+    sizes = _sizes(*points.shape) if sizes is None else tuple(sizes)
+    if len(set(sizes)) < 2 or min(sizes) < 2 or max(sizes) > len(points):
+        raise UsageError(f"Sizes {tuple(sizes)} were given; a line needs two different ones, from 2 to {len(points)}.")
+    if min(sizes) <= points.shape[1]:
+        warnings.warn(
+            f"Parts of {min(sizes)} samples in {points.shape[1]} dimensions are too small: there the distance is no"
+            " line in 1/n, and the extrapolation is off. Generate more samples.",
+            stacklevel=2,
+        )
+    root = square_root(target.covariance)
+    values = []
+    for size in sizes:
+        part = torch.randperm(len(points), generator=generator)[:size].to(points.device)
+        values.append(_distance(target, root, FeatureStatistics.of(points[part])))
+    slope, value = numpy.polyfit([1 / size for size in sizes], values, 1)
+    return Extrapolated(float(value), float(slope), tuple(sizes), tuple(values))
+
+
+def _sizes(count: int, dimension: int) -> tuple[int, ...]:
+    start = min(max(count // 10, dimension + 1), count // 2)
+    return tuple(int(size) for size in numpy.linspace(start, count, 10).round())
+
+
+def _statistics(features: Features, name: str) -> FeatureStatistics:
+    found = FeatureStatistics.of(as_points(features, name)) if isinstance(features, Tensor) else features
+    if found.count < 2:
+        raise DataError(f"{name} has {found.count} points, which have no covariance. Give two at least.")
+    return found
+
+
+def _distance(first: FeatureStatistics, root: Tensor, second: FeatureStatistics) -> float:
+    """With the root of the first one's covariance at hand."""
+    if first.mean.shape != second.mean.shape:
+        raise UsageError(
+            f"One set of features has {len(first.mean)} dimensions, the other {len(second.mean)}; give one space."
+        )
+    mean, covariance = second.mean.to(root.device), second.covariance.to(root.device)
+    product = root @ covariance @ root
+    values = torch.linalg.eigvalsh((product + product.T) / 2)
+    # Zeros come out as rounding, the roots of which would add up to something.
+    rounding = len(values) * torch.finfo(values.dtype).eps * values[-1].abs()
+    cross = torch.where(values > rounding, values, 0.0).sqrt().sum()
+    spread = first.covariance.trace() + covariance.trace() - 2 * cross
+    return float((first.mean - mean).square().sum() + spread.clamp(min=0))
+
+
+def _warn(first: FeatureStatistics, second: FeatureStatistics) -> None:
+    count, dimension = min(first.count, second.count), len(first.mean)
+    if count >= min(ENOUGH, 5 * dimension):
+        return
+    singular = "" if count > dimension else " Fewer points than dimensions make the covariance singular, too."
+    warnings.warn(
+        f"A Fréchet distance from {count} points in {dimension} dimensions is clearly too large; the bias falls like"
+        f" 1/n.{singular} Compare it with others of the same number only, or use extrapolated_frechet.",
+        stacklevel=3,
+    )

@@ -1,0 +1,113 @@
+import pytest
+import torch
+
+from anabranch.errors import UsageError
+from anabranch.flow import integrate, network
+from anabranch.flow.conditioning import NULL, composed, conditioned
+from anabranch.seeds import generator
+
+
+def points(count, dimension):
+    x = 2 * torch.randn(count, dimension, generator=generator(0, "x"), dtype=torch.float64)
+    return x, 0.02 + 0.96 * torch.rand(count, generator=generator(0, "t"), dtype=torch.float64)
+
+
+class Counted:
+    """A field that remembers how many rows each of its evaluations had."""
+
+    def __init__(self, field):
+        self.field, self.rows = field, []
+
+    def __call__(self, x, t, y):
+        self.rows.append(len(x))
+        return self.field(x, t, y)
+
+
+@pytest.mark.parametrize("sizes", [(3, 2), (2, 3, 2)])
+def test_independent_attributes_compose_to_the_true_conditional_velocity(mixture, sizes):
+    gaussians = mixture(sizes)
+    x, t = points(60, len(sizes))
+    codes = [torch.randint(NULL, size, (60,), generator=generator(0, i)) for i, size in enumerate(sizes)]
+    y = torch.stack(codes, dim=1)
+    torch.testing.assert_close(composed(gaussians.velocity)(x, t, y), gaussians.velocity(x, t, y))
+
+
+def test_attributes_that_depend_on_each_other_do_not(mixture):
+    gaussians = mixture(missing=[(2, 1), (0, 0)])
+    x, t = points(60, 2)
+    y = torch.tensor([[1, 1]]).expand(60, -1)
+    assert (composed(gaussians.velocity)(x, t, y) - gaussians.velocity(x, t, y)).abs().max() > 0.1
+
+
+def test_composed_samples_reach_a_combination_of_marginals(mixture):
+    gaussians = mixture()
+    x0 = torch.randn(4000, 2, generator=generator(1), dtype=torch.float64)
+    code = torch.tensor([2, 1])
+    generated = integrate(conditioned(composed(gaussians.velocity), code), x0, nfe=200, solver="midpoint").x1
+    component = (gaussians.code == code).all(dim=1)
+    torch.testing.assert_close(generated.mean(dim=0), gaussians.mean[component][0], atol=0.05, rtol=0)
+    torch.testing.assert_close(generated.std(dim=0), gaussians.deviation[component][0], atol=0.03, rtol=0)
+
+
+def test_weights_scale_each_attribute_and_one_weight_serves_all():
+    effect = torch.tensor([[5.0, 7.0, 0.0], [11.0, 13.0, 0.0]])  # the last column is the null token
+
+    def field(x, t, y):
+        return x + effect[0][y[:, :1]] * effect[1][y[:, 1:]] + effect[0][y[:, :1]] + 3 * effect[1][y[:, 1:]]
+
+    x, t, y = torch.ones(1, 1), torch.tensor(0.5), torch.tensor([[1, 0]])
+    assert composed(field)(x, t, y).item() == 1 + 7 + 33
+    assert composed(field, [2.0, 0.5])(x, t, y).item() == 1 + 14 + 16.5
+    assert composed(field, 3.0)(x, t, y).item() == 1 + 21 + 99
+    assert composed(field, [2.0, 0.5])(x, t, torch.tensor([[NULL, 0]])).item() == 1 + 16.5
+    assert composed(field, 3.0)(x, t, torch.tensor([[NULL, NULL]])).item() == 1
+
+
+@pytest.mark.parametrize("name", ["conditional-mlp", "additive-mlp"])
+def test_without_attributes_it_is_the_unconditional_field(name):
+    field = network(name, 2, seed=0, sizes=(3, 4))
+    x, t = (value.float() for value in points(9, 2))
+    nothing = torch.full((9, 2), NULL)
+    torch.testing.assert_close(composed(field, 5.0)(x, t, nothing), field(x, t, nothing))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_it_is_one_pass_of_k_plus_one_rows_a_point(k):
+    counted = Counted(network("conditional-mlp", 2, seed=0, sizes=[3] * k))
+    x, t = (value.float() for value in points(10, 2))
+    composed(counted)(x, t, torch.zeros(10, k, dtype=torch.int64))
+    assert counted.rows == [10 * (k + 1)]
+
+
+def test_an_attribute_that_is_not_given_has_no_weight_however_the_pass_rounds():
+    def uneven(x, t, y):
+        return x + torch.arange(len(x))[:, None]  # rows that differ by their place alone, as rounding may
+
+    x, t = torch.zeros(1, 1), torch.tensor(0.5)
+    assert composed(uneven, 9.0)(x, t, torch.tensor([[NULL, NULL]])).item() == 2
+    assert composed(uneven, 9.0)(x, t, torch.tensor([[NULL, 0]])).item() == 2 + 9 * (1 - 2)
+
+
+def test_an_additive_field_composes_to_itself():
+    field = network("additive-mlp", 2, seed=0, sizes=(3, 4)).double()
+    x, t = points(9, 2)
+    y = torch.stack([torch.arange(9) % 4 - 1, torch.arange(9) % 5 - 1], dim=1)
+    torch.testing.assert_close(composed(field)(x, t, y), field(x, t, y))
+    plain = composed(lambda *arguments: field(*arguments), [2.0, 0.5])  # by passes, not by its terms
+    torch.testing.assert_close(composed(field, [2.0, 0.5])(x, t, y), plain(x, t, y))
+
+
+def test_a_point_may_have_its_own_attributes_or_all_the_same():
+    field = network("conditional-mlp", 2, seed=0, sizes=(3, 4))
+    x0 = torch.randn(5, 2, generator=generator(0))
+    same = integrate(conditioned(field, torch.tensor([1, 2])), x0, nfe=3).x1
+    each = integrate(conditioned(field, torch.tensor([[1, 2]] * 5)), x0, nfe=3).x1
+    torch.testing.assert_close(same, each)
+
+
+def test_wrong_weights_get_a_sentence():
+    for weights in ([], [float("nan")], float("inf")):
+        with pytest.raises(UsageError, match="finite number for each attribute"):
+            composed(lambda x, t, y: x, weights)
+    with pytest.raises(UsageError, match="3 weights for 2 attributes"):
+        composed(lambda x, t, y: x, [1.0, 1.0, 1.0])(torch.zeros(1, 2), torch.tensor(0.0), torch.zeros(1, 2).long())

@@ -1,0 +1,123 @@
+from itertools import pairwise
+
+import pytest
+import torch
+from scene import corner_silos, opened
+
+from anabranch.flow.conditioning import full_penalty, single_masks
+from anabranch.methods.dcfm import CompositionServer, composition
+from anabranch.methods.dcfm._peers import _met, peer_losses, routed
+from anabranch.methods.experts import Expert, ExpertSettings, example
+
+QUICK = {"steps": 8, "batch": 32, "hidden": 16, "layers": 2}
+WEIGHT = [0.7, 0.1, 0.1, 0.1]
+
+
+def field(scale):
+    return lambda x, t, y: x * (y.clamp_min(0) + scale).prod(1, keepdim=True) + (y < 0).sum(1, keepdim=True)
+
+
+@pytest.fixture
+def batch():
+    generator = torch.Generator().manual_seed(1)
+    settings = ExpertSettings(batch=40, full=1.0, marginal=0.0, unconditional=0.0)
+    return example(
+        torch.randn(99, 3, generator=generator), torch.randint(2, (99, 2), generator=generator), settings, generator
+    )
+
+
+class TestRouting:
+    def test_a_peer_is_only_asked_about_what_it_has_met_and_one_term_stays(self):
+        generator = torch.Generator().manual_seed(0)
+        met = torch.rand(5000, 3, generator=generator) < 0.5
+        theirs = routed(met, generator)
+        assert not bool((theirs[:, :3] & ~met).any())
+        assert not bool(theirs.all(1).any())
+        free = theirs[met.all(1)]
+        assert 0.4 < float(free.float().mean()) < 0.5  # a coin each, less what must stay
+
+    def test_outcomes_are_read_attribute_by_attribute(self):
+        outcomes = torch.tensor([True, False, False, False, True])  # of sizes 2 and 3
+        met = _met(outcomes, torch.tensor([[0, 2], [1, 0]]), (2, 3))
+        assert met.tolist() == [[True, True], [False, False]]
+
+
+class TestLosses:
+    def test_with_itself_as_peer_it_is_the_local_penalty(self, batch):
+        """Whoever evaluates a term, if all are the same network the gap is that of eq. (10)."""
+        theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
+        step = peer_losses(field(1), field(1), batch, single_masks(2), theirs, WEIGHT)
+        assert torch.isclose(step.losses.independence, full_penalty(field(1), batch.x_t, batch.t, batch.y))
+
+    def test_the_gap_is_eq_12(self, batch):
+        theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
+        step = peer_losses(field(1), field(2), batch, single_masks(2), theirs, WEIGHT)
+        total = 0.0
+        for row in range(40):
+            x, t, y = batch.x_t[row : row + 1], batch.t[row : row + 1], batch.y[row : row + 1]
+            terms = []
+            for place, mask in enumerate(([1, 0], [0, 1], [0, 0])):
+                expert = field(2) if theirs[row, place] else field(1)
+                terms.append(expert(x, t, torch.where(torch.tensor(mask).bool(), y, -1)))
+            z = terms[2] + (terms[0] - terms[2]) + (terms[1] - terms[2])
+            total += float((field(1)(x, t, y) - z).square().mean()) / 40
+        assert float(step.losses.independence) == pytest.approx(total, rel=1e-4)
+
+    def test_peers_stay_as_they_are(self, batch):
+        own, peer = (torch.ones((), requires_grad=True) for _ in range(2))
+        theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
+        step = peer_losses(
+            lambda x, t, y: own * field(1)(x, t, y),
+            lambda x, t, y: peer * field(2)(x, t, y),
+            batch,
+            single_masks(2),
+            theirs,
+            WEIGHT,
+        )
+        (step.losses.matching + step.losses.independence).backward()
+        assert own.grad is not None and peer.grad is None
+
+    def test_all_terms_its_own_is_flow_matching_on_all_masks(self, batch):
+        step = peer_losses(field(1), field(9), batch, single_masks(2), torch.zeros(40, 3, dtype=torch.bool), WEIGHT)
+        by_hand = 0.0
+        for weight, mask in zip(WEIGHT, ([1, 1], [1, 0], [0, 1], [0, 0]), strict=True):
+            y = torch.where(torch.tensor(mask).bool(), batch.y, -1)
+            by_hand += weight * (field(1)(batch.x_t, batch.t, y) - batch.u_t).square().mean()
+        assert torch.isclose(step.losses.matching, by_hand)
+        assert (step.forward, step.backward) == (4, 4)
+
+    def test_every_term_is_evaluated_once(self, batch):
+        theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
+        step = peer_losses(field(1), field(2), batch, single_masks(2), theirs, WEIGHT)
+        assert step.forward == 4 and step.backward == pytest.approx(4 - float(theirs.float().sum()) / 40)
+
+
+class TestServer:
+    def test_in_turn_each_silo_sees_those_already_updated(self):
+        silos = corner_silos()
+        settings = composition("dcfm-a", experts=QUICK, peers={"rounds": 2, "steps": 3})
+        server = CompositionServer(settings, opened(silos))
+        turns = [dict(server.experts) for progress in server.run() if progress.phase == "peers"]
+        assert len(turns) == 4
+        handed = silos[1].gathered[Expert.kind]["a"].parameters
+        assert all(torch.equal(handed[name], tensor) for name, tensor in turns[-1]["a"].items())
+        moved = [
+            {name for name in "ab" if any(not torch.equal(b[name][key], a[name][key]) for key in b[name])}
+            for b, a in pairwise(turns)
+        ]
+        assert moved == [{"b"}, {"a"}, {"b"}]
+
+    def test_at_once_all_move_in_one_round(self):
+        settings = composition("dcfm-a-simultaneous", experts=QUICK, peers={"rounds": 2, "steps": 3})
+        server = CompositionServer(settings, opened(corner_silos()))
+        assert [p.phase for p in server.run()] == ["experts", "peers", "peers"]
+
+    def test_a_silo_without_peers_refuses(self):
+        from anabranch.methods.dcfm import PeerSteps
+
+        federation = opened(corner_silos())
+        list(CompositionServer(composition("ddm", experts=QUICK), federation).run())
+        met = {name: torch.ones(4, dtype=torch.bool) for name in "ab"}
+        failures = federation.ask(PeerSteps(met, 2, 1.0, 1e-3)).failures
+        assert "has no expert of any of them" in failures["a"]
+        assert "not 4 truths" in federation.ask(PeerSteps({"b": torch.ones(4)}, 2, 1.0, 1e-3)).failures["a"]

@@ -1,0 +1,147 @@
+import math
+
+import pytest
+import torch
+from scene import HELD, NOVEL, corner_silos, coverage, opened
+
+from anabranch.data.attributes import CORNERS, corner_modes
+from anabranch.methods.dcfm import CompositionServer, composition
+from anabranch.methods.dcfm._replay import follow
+from anabranch.methods.dcfm._student import Student
+from anabranch.methods.experts import Holders, Mixture
+
+SIGMA = 0.2
+
+
+def exact(x, t, y):
+    """The true velocity of each corner: coordinates are independent, and so are the attributes, given x_t."""
+    t = t.expand(len(x))[:, None]
+    centre = corner_modes()[CORNERS.encode(y)].to(x.dtype)
+    variance = (1 - t) ** 2 + t**2 * SIGMA**2
+    return centre + (t * SIGMA**2 - (1 - t)) / variance * (x - t * centre)
+
+
+class TestReplay:
+    def test_notes_the_teachers_own_velocities_along_its_path(self):
+        y = torch.zeros(64, 2, dtype=torch.long)
+        generator = torch.Generator().manual_seed(0)
+        x0 = torch.randn(64, 2, generator=generator, dtype=torch.float64)
+        replay = follow(lambda x, t, y: -x, x0, y, 40, generator)
+        assert torch.equal(replay.v, -replay.x)
+        exact_path = x0.repeat(40, 1) * torch.exp(-replay.t)[:, None]
+        assert float((replay.x - exact_path).abs().max()) < 2e-3
+
+    def test_is_of_second_order(self):
+        x0 = torch.ones(64, 1, dtype=torch.float64)
+        errors = []
+        for steps in (20, 40):
+            replay = follow(lambda x, t, y: -x, x0, torch.zeros(64, 1).long(), steps, torch.Generator().manual_seed(0))
+            errors.append(float((replay.x[-64:] - torch.exp(-replay.t[-64:])[:, None]).abs().max()))
+        assert errors[0] / errors[1] > 3
+
+    def test_meets_all_times(self):
+        replay = follow(lambda x, t, y: 0 * x, torch.zeros(500, 1), torch.zeros(500, 1).long(), 10, torch.Generator())
+        share = torch.histc(replay.t, 20, 0, 1) / len(replay)
+        assert float((share - 0.05).abs().max()) < 0.01
+
+
+class TestStudent:
+    @pytest.mark.parametrize("method", ["dcfm-b", "additive"])
+    def test_of_exact_teachers_reaches_a_combination_that_none_of_them_knows(self, method):
+        """Teachers with the true velocities of what they hold; the student must find the fourth corner."""
+        settings = composition(
+            method,
+            experts={"hidden": 48, "layers": 2, "full": 0.98, "marginal": 0.01, "unconditional": 0.01},
+            student={"steps": 400, "batch": 128, "rate": 5e-3, "trajectories": 512, "path_steps": 24},
+        )
+        held = coverage(HELD)
+        teachers = dict.fromkeys(HELD, exact)
+        student = Student(settings, held, torch.zeros(1), 2, seed=0)
+        student.train(teachers, Mixture(teachers, held, Holders(held)), 400)
+        mixture = Mixture({"flow": student.field()}, held, Holders(held))
+        y = CORNERS.decode(torch.tensor([NOVEL])).expand(300, -1)
+        x = mixture.sample(y, torch.Generator().manual_seed(0), 20, dimension=2).x1
+        assert (x.mean(0) - 1).abs().max() < 0.45
+        known = CORNERS.decode(torch.tensor([0])).expand(300, -1)
+        there = mixture.sample(known, torch.Generator().manual_seed(0), 20, dimension=2).x1
+        assert (there.mean(0) - corner_modes()[0]).abs().max() < 0.15
+
+    def test_teachers_are_asked_only_for_what_they_hold(self):
+        asked = {name: set() for name in HELD}
+
+        def noting(name):
+            def teacher(x, t, y):
+                asked[name] |= set(CORNERS.encode(y).tolist())
+                return exact(x, t, y)
+
+            return teacher
+
+        teachers = {name: noting(name) for name in HELD}
+        settings = composition("dcfm-b", student={"steps": 2, "trajectories": 200, "path_steps": 3})
+        student = Student(settings, coverage(), torch.zeros(1), 2, seed=0)
+        student.train(teachers, Mixture(teachers, coverage(), Holders(coverage())), 1)
+        assert asked == {name: set(labels) for name, labels in HELD.items()}
+
+    def test_composed_paths_lead_to_novel_combinations(self):
+        wanted = []
+
+        def teacher(x, t, y):
+            wanted.append(y)
+            return torch.zeros_like(x)
+
+        settings = composition("hybrid", student={"steps": 2, "trajectories": 400, "path_steps": 2, "novel": 0.25})
+        student = Student(settings, coverage(), torch.zeros(1), 2, seed=0)
+        teachers = {"a": teacher}
+        replay = student._composed(
+            Mixture(teachers, coverage({"a": (0, 1, 3)}), Holders(coverage())), torch.Generator()
+        )
+        share = float((CORNERS.encode(replay.y) == NOVEL).float().mean())
+        assert abs(share - 0.25) < 0.08
+
+    def test_paths_are_drawn_anew(self):
+        settings = composition("dcfm-b", student={"steps": 9, "trajectories": 20, "path_steps": 3, "refresh": 4})
+        student = Student(settings, coverage(), torch.zeros(1), 2, seed=0)
+        teachers = dict.fromkeys(HELD, exact)
+        mixture = Mixture(teachers, coverage(), Holders(coverage()))
+        pools = []
+        for _ in range(9):
+            student.train(teachers, mixture, 1)
+            pools.append(student._pool)
+        assert [pools[i] is pools[i + 1] for i in range(8)] == [True, True, True, False, True, True, True, False]
+        assert not torch.equal(pools[0].x, pools[4].x)
+
+    def test_training_goes_on_to_the_bit(self):
+        settings = composition(
+            "dcfm-b", experts={"hidden": 8}, student={"steps": 9, "trajectories": 20, "path_steps": 3, "refresh": 4}
+        )
+        teachers = dict.fromkeys(HELD, exact)
+        mixture = Mixture(teachers, coverage(), Holders(coverage()))
+        whole, first, second = (Student(settings, coverage(), torch.zeros(1), 2, seed=0) for _ in range(3))
+        whole.train(teachers, mixture, 9)
+        first.train(teachers, mixture, 5)
+        second.learner.load("s", first.learner.state("s"))
+        second.train(teachers, mixture, 4)
+        for name, tensor in whole.learner.parameters.items():
+            assert torch.equal(tensor, second.learner.parameters[name])
+
+
+def test_every_silo_receives_the_student():
+    silos = corner_silos()
+    settings = composition(
+        "dcfm-b", experts={"steps": 3, "hidden": 8}, student={"steps": 3, "trajectories": 20, "path_steps": 3}
+    )
+    server = CompositionServer(settings, opened(silos))
+    list(server.run())
+    for name, tensor in server.student.learner.average.parameters.items():
+        assert all(torch.equal(silo.state[f"dcfm/student/{name}"], tensor) for silo in silos)
+
+
+def test_the_exact_velocity_is_exact():
+    """The reference of these tests: it carries N(0, I) to N(centre, σ² I)."""
+    from anabranch.flow import integrate
+    from anabranch.flow.conditioning import conditioned
+
+    y = torch.zeros(4000, 2, dtype=torch.long)
+    x = integrate(conditioned(exact, y), torch.randn(4000, 2, generator=torch.Generator().manual_seed(0)), 200).x1
+    assert (x.mean(0) - corner_modes()[0]).abs().max() < 3 * SIGMA / math.sqrt(4000) + 0.01
+    assert float(x.std(0).mean()) == pytest.approx(SIGMA, rel=0.05)

@@ -1,0 +1,224 @@
+import pytest
+import torch
+from scene import corner_silos, opened
+
+from anabranch.errors import RefusedError, UsageError
+from anabranch.flow.conditioning import Masking, full_penalty
+from anabranch.methods.dcfm import CompositionServer, composition
+from anabranch.methods.experts import (
+    Example,
+    ExpertSettings,
+    Learner,
+    Restore,
+    Share,
+    Survey,
+    Train,
+    bind,
+    example,
+    expert_network,
+    expert_of,
+    losses,
+    shown_attributes,
+)
+from anabranch.methods.experts._half import half_of, start
+from anabranch.methods.experts._silo import train, train_together
+
+QUICK = {"steps": 12, "batch": 32, "hidden": 16, "layers": 2}
+
+
+def product(x, t, y):
+    """A field whose attributes are not independent."""
+    return x * (y.clamp_min(0) + 1).prod(1, keepdim=True)
+
+
+def batch_of(settings, count=50, k=2):
+    generator = torch.Generator().manual_seed(0)
+    x1 = torch.randn(200, 3, generator=generator)
+    codes = torch.randint(2, (200, k), generator=generator)
+    return example(x1, codes, settings, generator)
+
+
+class TestLosses:
+    def test_penalty_is_eq_10_and_matching_weighs_all_masks(self):
+        settings = ExpertSettings(penalty=1.0, batch=50, full=0.7, marginal=0.2, unconditional=0.1)
+        batch = batch_of(settings)
+        found = losses(product, batch)
+        assert torch.isclose(found.independence, full_penalty(product, batch.x_t, batch.t, batch.y))
+        masks, weight = Masking(0.7, 0.2, 0.1).masks(2)
+        by_hand = sum(
+            w * (product(batch.x_t, batch.t, torch.where(mask, batch.y, -1)) - batch.u_t).square().mean()
+            for mask, w in zip(masks, weight, strict=True)
+        )
+        assert torch.isclose(found.matching, by_hand)
+
+    def test_without_a_penalty_masks_are_drawn_and_one_pass_is_enough(self):
+        batch = batch_of(ExpertSettings(penalty=0.0, batch=4000, full=0.5, marginal=0.3, unconditional=0.2))
+        assert batch.masks.shape == (1, 4000, 2) and batch.gap == 0
+        given = batch.masks[0].sum(1)
+        assert [round(float((given == n).float().mean()), 1) for n in (0, 1, 2)] == [0.2, 0.3, 0.5]
+        assert float(losses(product, batch).independence) == 0
+
+    def test_pairs_take_five_masks_however_many_attributes(self):
+        batch = batch_of(ExpertSettings(penalty=1.0, independence="pairs", batch=40), k=5)
+        assert batch.masks.shape == (5, 40, 5) and batch.gap == 4
+        assert batch.masks.sum(2).unique(dim=1)[:, 0].tolist() == [5, 2, 1, 1, 0]
+        assert float(batch.weight.sum()) == pytest.approx(1)
+
+    def test_drawn_and_weighted_masks_have_the_same_expectation(self):
+        settings = ExpertSettings(batch=100, full=0.5, marginal=0.3, unconditional=0.2)
+        batch = batch_of(settings)
+        all_masks = shown_attributes(batch.y, settings.masking, True, "all", torch.Generator().manual_seed(0))
+        exact = losses(
+            product, Example(batch.x_t, batch.u_t, batch.t, batch.y, all_masks.masks, all_masks.weight, all_masks.gap)
+        )
+        drawn = []
+        for seed in range(400):
+            shown = shown_attributes(batch.y, settings.masking, False, "all", torch.Generator().manual_seed(seed))
+            one = Example(batch.x_t, batch.u_t, batch.t, batch.y, shown.masks, shown.weight, 0)
+            drawn.append(losses(product, one).matching)
+        drawn = torch.stack(drawn)
+        assert abs(drawn.mean() - exact.matching) < 4 * drawn.std() / 20
+
+
+class TestStacking:
+    @pytest.mark.parametrize("method", ["ddm", "ddm+l"])
+    def test_experts_trained_together_are_those_trained_in_turn(self, method):
+        """Asked directly, because the engine would quietly ask in turn if training together failed."""
+        share = torch.tensor([0.25, 0.75])
+        together, in_turn = corner_silos(), corner_silos()
+        settings = composition(method, experts={**QUICK, "precision": "float64"})
+        for silos in (together, in_turn):
+            CompositionServer(settings, opened(silos))
+        for done in (0, 6):
+            question = Train(6, done, 12)
+            stacked = train_together(together, question, share)
+            plain = [train(silo, question) for silo in in_turn]
+            for name in ("matching", "independence", "forward", "backward"):
+                mean = sum(float(w) * getattr(reply, name) for w, reply in zip(share, plain, strict=True))
+                assert getattr(stacked, name) == pytest.approx(mean, abs=1e-9)
+        for one, other in zip(together, in_turn, strict=True):
+            assert one.state.keys() == other.state.keys()
+            for name, tensor in one.state.items():
+                assert torch.allclose(tensor, other.state[name], rtol=0, atol=1e-9), name
+
+    def test_the_engine_has_them_trained_together(self, monkeypatch):
+        federation = opened(corner_silos())
+        CompositionServer(composition("ddm", experts=QUICK), federation)
+        asked = []
+        monkeypatch.setattr(federation.engine, "ask", lambda *args: asked.append(args))
+        federation.mean(Train(2, 0, 12))
+        assert asked == []
+
+    def test_silos_train_experts_of_their_own(self):
+        server = CompositionServer(composition("ddm", experts=QUICK), opened(corner_silos()))
+        list(server.run())
+        one, two = server.experts.values()
+        assert any(not torch.equal(one[name], two[name]) for name in one)
+
+    def test_experts_begin_at_different_places(self):
+        silos = corner_silos()
+        CompositionServer(composition("ddm", experts=QUICK), opened(silos))
+        one, two = (start(silo, half_of(silo)) for silo in silos)
+        assert any(not torch.equal(one[name], two[name]) for name in one)
+
+
+class TestLearner:
+    def test_goes_on_to_the_bit(self):
+        start = {"w": torch.tensor([1.0, -2.0])}
+        rule = ExpertSettings(rate=0.1).rule(10)
+        whole, before = Learner(start, rule, 0.9), Learner(start, rule, 0.9)
+        for _ in range(6):
+            whole.descend(whole.parameters["w"].square().sum())
+        for _ in range(3):
+            before.descend(before.parameters["w"].square().sum())
+        after = Learner(start, rule, 0.9)
+        after.load("p", before.state("p"))
+        for _ in range(3):
+            after.descend(after.parameters["w"].square().sum())
+        assert torch.equal(after.parameters["w"], whole.parameters["w"])
+        assert torch.equal(after.average.parameters["w"], whole.average.parameters["w"])
+
+
+class TestSilo:
+    def test_counts_below_the_smallest_group_are_none(self):
+        silo = corner_silos(count=31, held={"a": (0, 0, 0, 0, 0, 1)})[0]
+        silo.smallest_group = 8
+        federation = opened([silo])
+        reply = federation.ask(Survey("")).answers["a"]
+        assert reply.counts.tolist() == [26, 0, 0, 0]
+
+    def test_steps_out_of_order_are_refused(self):
+        silos = corner_silos()
+        federation = opened(silos)
+        CompositionServer(composition("ddm", experts=QUICK), federation)
+        replies = federation.ask(Train(2, 5, 12))
+        assert "has trained for 0 steps, not for 5" in replies.failures["a"]
+
+    def test_nothing_is_shared_before_it_is_trained(self):
+        federation = opened(corner_silos())
+        CompositionServer(composition("ddm", experts=QUICK), federation)
+        assert "has trained no expert" in federation.ask(Share()).failures["a"]
+
+    def test_an_expert_of_another_shape_is_refused(self):
+        federation = opened(corner_silos())
+        CompositionServer(composition("ddm", experts=QUICK), federation)
+        assert "other tensors" in federation.ask(Restore({"w": torch.zeros(2)})).failures["a"]
+
+    def test_too_much_work_is_refused(self):
+        silos = corner_silos()
+        for silo in silos:
+            silo.most_work = 10**9
+        federation = opened(silos)
+        CompositionServer(composition("ddm", experts=QUICK), federation)
+        assert "multiplications" in federation.ask(Train(10**4, 0, 10**4)).failures["a"]
+
+    def test_samples_without_attributes_are_refused(self):
+        silos = corner_silos(space=None)
+        silos[0]._labelled, silos[0].data.label[:] = False, 0
+        with pytest.raises(Exception, match="samples without attributes"):
+            CompositionServer(composition("ddm", experts=QUICK), opened(silos))
+
+    def test_restored_experts_are_those_that_were_shared(self):
+        first = CompositionServer(composition("ddm+l", experts=QUICK), opened(corner_silos()))
+        list(first.run())
+        silos = corner_silos()
+        second = CompositionServer(
+            composition("dcfm-b", experts=QUICK, student={"steps": 3}), opened(silos), experts=first.experts
+        )
+        progress = next(iter(second.run()))
+        assert progress.phase == "experts" and second.phases[0].rounds == 1
+        for silo in silos:
+            for name, tensor in expert_of(silo).items():
+                assert torch.equal(tensor, first.experts[silo.name][name])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"penalty": -1.0}, "λ"),
+        ({"full": 0.5}, "sum to one"),
+        ({"network": "conditional-unet"}, "is for images"),
+        ({"steps": 0}, "at least 1"),
+        ({"precision": "int8"}, "no precision"),
+        ({"average": 1.0}, "moving average"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(wrong, said):
+    with pytest.raises(UsageError, match=said):
+        ExpertSettings(**wrong)
+
+
+def test_precision_follows_the_settings():
+    settings = ExpertSettings(hidden=8, layers=1, precision="float64")
+    network = expert_network(settings, 2, (2, 2))
+    field = bind(network, dict(network.named_parameters()), settings)
+    x, y = torch.zeros(3, 2), torch.zeros(3, 2, dtype=torch.long)
+    assert next(network.parameters()).dtype == torch.float64
+    assert field(x, torch.tensor(0.5), y).dtype == torch.float32
+
+
+def test_an_unprepared_silo_refuses():
+    federation = opened(corner_silos())
+    assert "before it was told" in federation.ask(Train(1, 0, 1)).failures["a"]
+    with pytest.raises(RefusedError):
+        expert_of(corner_silos()[0])
