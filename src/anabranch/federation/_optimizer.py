@@ -66,29 +66,45 @@ class OptimizerState:
         self.settings = settings
         self.parameters = parameters
         self.steps = 0
+        first = next(iter(parameters.values()))
+        self._rate: float | Tensor = torch.zeros((), device=first.device) if first.is_cuda else 0.0
         self._moments: dict[str, list[Tensor]] = {}
         if settings.name == "adam":
             leaves = [parameter.detach() for parameter in parameters.values()]
             self._moments = {name: [torch.zeros_like(leaf) for leaf in leaves] for name in ("exp_avg", "exp_avg_sq")}
             self._moments["step"] = [torch.zeros((), device=leaf.device) for leaf in leaves]
 
-    @torch.no_grad()
     def step(self, gradients: dict[str, Tensor]) -> None:
         """One step against the gradients (by name); to ascend, pass them negated."""
+        self.aim()
+        self.move(gradients)
+        self.steps += 1
+
+    def aim(self) -> None:
+        """Sets the rate of the next move; on a GPU it is written to where a recorded move reads it."""
+        rate = self.settings.rate_at(self.steps)
+        if isinstance(self._rate, Tensor):
+            self._rate.fill_(rate)
+        else:
+            self._rate = rate
+
+    @torch.no_grad()
+    def move(self, gradients: dict[str, Tensor]) -> None:
+        """The arithmetic of a step: it changes tensors alone, and can be recorded as a CUDA graph."""
         leaves = [parameter.detach() for parameter in self.parameters.values()]
         slopes = [_laid_out_like(leaf, gradients[name]) for name, leaf in zip(self.parameters, leaves, strict=True)]
         if self.settings.clip:
             norm = torch.stack(torch._foreach_norm(slopes)).norm()
             factor = (self.settings.clip / (norm + 1e-6)).clamp(max=1.0)
             slopes = [slope * factor for slope in slopes]
-        rate = self.settings.rate_at(self.steps)
         if self.settings.name == "adam":
-            self._adam(leaves, slopes, rate)
+            self._adam(leaves, slopes, self._rate)
+        elif isinstance(self._rate, Tensor):
+            torch._foreach_sub_(leaves, torch._foreach_mul(slopes, self._rate))
         else:
-            torch._foreach_add_(leaves, slopes, alpha=-rate)
-        self.steps += 1
+            torch._foreach_add_(leaves, slopes, alpha=-self._rate)
 
-    def _adam(self, leaves: list[Tensor], slopes: list[Tensor], rate: float) -> None:
+    def _adam(self, leaves: list[Tensor], slopes: list[Tensor], rate: float | Tensor) -> None:
         # The function under torch.optim.Adam: the class around it takes as long again for a small network.
         moments = self._moments
         adam(

@@ -34,6 +34,9 @@ class MovingAverage:
         self._average = {name: value.detach().clone() for name, value in parameters.items()}
         self._averaged = [name for name, value in self._average.items() if value.is_floating_point()]
         self._copied = [name for name, value in self._average.items() if not value.is_floating_point()]
+        places = {value.device for value in self._average.values()}
+        on_a_gpu = len(places) == 1 and next(iter(places)).type == "cuda"
+        self._part: float | Tensor = torch.zeros((), device=places.pop()) if on_a_gpu else 0.0
 
     @property
     def parameters(self) -> dict[str, Tensor]:
@@ -43,17 +46,30 @@ class MovingAverage:
     def update(self, parameters: Mapping[str, Tensor]) -> None:
         """Take in the parameters after one more step of training."""
         self._check(parameters)
-        decay = min(self.decay, (1 + self.count) / (10 + self.count)) if self.warm_up else self.decay
-        with torch.no_grad():
-            if self._averaged:  # all tensors in one call: many small ones would each pay for a kernel launch
-                torch._foreach_lerp_(
-                    [self._average[name] for name in self._averaged],
-                    [parameters[name].detach() for name in self._averaged],
-                    1 - decay,
-                )
-            for name in self._copied:
-                self._average[name].copy_(parameters[name])
+        self.aim()
+        self.blend(parameters)
         self.count += 1
+
+    def aim(self) -> None:
+        """Sets how much of the next parameters is taken in; on a GPU where a recorded `blend` reads it."""
+        decay = min(self.decay, (1 + self.count) / (10 + self.count)) if self.warm_up else self.decay
+        if isinstance(self._part, Tensor):
+            self._part.fill_(1 - decay)
+        else:
+            self._part = 1 - decay
+
+    @torch.no_grad()
+    def blend(self, parameters: Mapping[str, Tensor]) -> None:
+        """The arithmetic of an update: it changes tensors alone, and can be recorded as a CUDA graph."""
+        averages = [self._average[name] for name in self._averaged]
+        current = [parameters[name].detach() for name in self._averaged]
+        # All tensors in one call: many small ones would each pay for a kernel launch.
+        if isinstance(self._part, Tensor):
+            torch._foreach_add_(averages, torch._foreach_mul(torch._foreach_sub(current, averages), self._part))
+        elif averages:
+            torch._foreach_lerp_(averages, current, self._part)
+        for name in self._copied:
+            self._average[name].copy_(parameters[name])
 
     def state(self) -> dict[str, Tensor]:
         """A copy of all that `load` needs to go on to the same bits."""

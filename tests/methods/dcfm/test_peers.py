@@ -112,6 +112,13 @@ class TestServer:
         server = CompositionServer(settings, opened(corner_silos()))
         assert [p.phase for p in server.run()] == ["experts", "peers", "peers"]
 
+    def test_a_peer_speaks_of_outcomes_that_it_has_met_often_enough(self):
+        held = {"a": (0, 0, 0, 1), "b": (1, 3)}
+        for least, right in ((1, [True, False, True, True]), (100, [True, False, True, False])):
+            settings = composition("dcfm-a", experts=QUICK, peers={"least": least})
+            server = CompositionServer(settings, opened(corner_silos(count=200, held=held)))
+            assert torch.cat(server._met("a")).tolist() == right
+
     def test_a_silo_without_peers_refuses(self):
         from anabranch.methods.dcfm import PeerSteps
 

@@ -46,13 +46,18 @@ class Masking:
         check_attributes(k)
         one = torch.ones(1, k, dtype=torch.bool, device=device)
         mask = torch.cat([one, torch.eye(k, dtype=torch.bool, device=device), ~one])
-        weight = torch.tensor([self.full, *[self.marginal / k] * k, self.unconditional], device=device)
-        return mask, weight
+        return mask, weights_on(device, self.full, *[self.marginal / k] * k, self.unconditional)
 
     def draw(self, count: int, k: int, generator: torch.Generator) -> Tensor:
         """`count` masks (count, k) drawn from p(m), on the generator's device."""
         mask, weight = self.masks(k, generator.device)
-        return mask[torch.multinomial(weight, count, replacement=True, generator=generator)]
+        chance = torch.rand(count, generator=generator, device=generator.device)
+        return mask[(chance[:, None] >= weight.cumsum(0)[:-1]).sum(1)]
+
+
+def weights_on(device: torch.device | str | None, *weights: float) -> Tensor:
+    """Numbers as a tensor that is filled where it lies: a copy from the CPU cannot be recorded as a CUDA graph."""
+    return torch.cat([torch.full((1,), weight, device=device) for weight in weights])
 
 
 def masked(y: Tensor, mask: Tensor) -> Tensor:

@@ -223,7 +223,7 @@ class CompositionServer:
         """DCFM-A: one silo's turn, or all silos at once against each other's experts of before."""
         settings, names = self.settings.peers, sorted(self.experts)
         turn = names if settings.order == "simultaneous" else [names[(number - 1) % len(names)]]
-        met = {name: torch.cat(self.coverage.seen(name)) for name in names}
+        met = {name: torch.cat(self._met(name)) for name in names}
         question = PeerSteps(met, settings.steps, settings.penalty, settings.rate)
         replies = self.federation.gather(question, turn, share_with=names)
         self.failures = dict(replies.failures)
@@ -231,6 +231,12 @@ class CompositionServer:
             raise QuorumError(f"No silo trained beside its peers. {' '.join(replies.failures.values())}")
         self._take(replies.answers)
         return _metrics(*replies.answers.values())
+
+    def _met(self, name: str) -> list[Tensor]:
+        """Of each attribute, of which outcomes a silo has samples enough to be asked about them."""
+        table = self.coverage.counts[name].reshape(self.sizes)
+        rest = [[other for other in range(len(self.sizes)) if other != place] for place in range(len(self.sizes))]
+        return [table.sum(others) >= self.settings.peers.least for others in rest]
 
     def _distil(self, number: int) -> dict[str, float | Tensor]:
         """DCFM-B: the student, some steps further; in the end every silo receives it."""

@@ -36,7 +36,8 @@ class PeerSettings:
 
     `order` "simultaneous" is the paper's: all silos train against experts as they were before the round, so that each
     makes the whole correction, and together they overshoot. "sequential" lets each see those already updated; it
-    converges in about three rounds. `penalty` is λ of eq. (14), `rate` that of Adam at the start of each round.
+    converges in about three rounds. `penalty` is λ of eq. (14), `rate` that of Adam at the start of each round. A peer is
+    only asked about outcomes of which it has `least` samples or more.
     """
 
     rounds: int = 0
@@ -44,9 +45,12 @@ class PeerSettings:
     order: str = "sequential"
     penalty: float = 5.0
     rate: float = 1e-3
+    least: int = 1
 
     def __post_init__(self) -> None:
         check_training(self.steps, 1, self.penalty, 0.0)
+        if self.least < 1:
+            raise UsageError(f"peers.least is {self.least}; a peer has met an outcome of which it has one sample.")
         if self.order not in ORDERS:
             raise unknown("order of peers", self.order, ORDERS)
         if self.rounds < 0:

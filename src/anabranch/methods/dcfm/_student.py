@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from anabranch import seeds
 from anabranch.data.attributes import Coverage
-from anabranch.flow.conditioning import Field
+from anabranch.flow.conditioning import Field, Masking
 from anabranch.methods.dcfm._replay import Replay, follow
 from anabranch.methods.dcfm._settings import Composition
 from anabranch.methods.experts import (
@@ -40,7 +40,8 @@ class Student:
         rule = replace(settings.experts.rule(settings.student.steps), rate=settings.student.rate)
         start = {name: p.detach() for name, p in first.named_parameters()}
         self.learner = Learner(start, rule, settings.student.average)
-        self._steps = Steps(self.learner, self._bound, settings.student.penalty)
+        generator = self._generator("step", 0)
+        self._steps = Steps(self.learner, self._bound, settings.student.penalty, self._draw, generator)
         self._pool: Replay | None = None
         self._drawn = -1
 
@@ -51,24 +52,26 @@ class Student:
 
     def train(self, teachers: Mapping[str, Field], mixture: Mixture, steps: int) -> dict[str, float | Tensor]:
         """So many steps; the mean losses, and the passes of a batch that a step took."""
-        own, experts = self.settings.student, self.settings.experts
-        masking = (
-            replace(experts, full=1.0, marginal=0.0, unconditional=0.0).masking if own.additive else experts.masking
-        )
-        found = []
+        own, found = self.settings.student, []
         for _ in range(steps):
-            pool = self._replay(teachers, mixture)
-            generator = self._generator("step", self.steps)
-            index = torch.randint(len(pool), (own.batch,), generator=generator, device=generator.device)
-            shown = shown_attributes(pool.y[index], masking, own.penalty > 0, experts.independence, generator)
-            weight = shown.weight.to(pool.x.dtype)
-            batch = Example(pool.x[index], pool.v[index], pool.t[index], pool.y[index], shown.masks, weight, shown.gap)
-            value = self._steps.take(batch)
-            found.append(torch.stack([value.matching, value.independence]).detach())
-            passes = len(shown.masks)
+            self._refresh(teachers, mixture)
+            self._steps.generator.manual_seed(self._seed("step", self.steps))
+            value = self._steps.take()
+            found.append(torch.stack([value.matching, value.independence]))
         matching, independence = torch.stack(found).double().mean(0).tolist()
+        passes = float(self._steps.passes)
         reused = own.trajectories * (own.path_steps + 1) / (own.batch * own.refresh)
         return {"loss": matching, "independence": independence, "forward": passes + reused, "backward": passes}
+
+    def _draw(self, generator: torch.Generator) -> Example:
+        """A batch of the pool, with the masks of the experts; an additive student sees whole labels alone."""
+        own, experts, pool = self.settings.student, self.settings.experts, self._pool
+        assert pool is not None
+        masking = Masking(1.0, 0.0, 0.0) if own.additive else experts.masking
+        index = torch.randint(len(pool), (own.batch,), generator=generator, device=generator.device)
+        shown = shown_attributes(pool.y[index], masking, own.penalty > 0, experts.independence, generator)
+        weight = shown.weight.to(pool.x.dtype)
+        return Example(pool.x[index], pool.v[index], pool.t[index], pool.y[index], shown.masks, weight, shown.gap)
 
     def _bound(self, parameters: Mapping[str, Tensor]) -> Field:
         return bind(self.network, parameters, self.settings.experts)
@@ -78,15 +81,19 @@ class Student:
         found = self.learner.average.parameters if averaged else self.learner.parameters
         return self._bound({name: t.detach() for name, t in found.items()})
 
-    def _replay(self, teachers: Mapping[str, Field], mixture: Mixture) -> Replay:
-        """The pool of this stretch of steps: the same whether training was interrupted or not."""
+    def _refresh(self, teachers: Mapping[str, Field], mixture: Mixture) -> None:
+        """Draws the pool of this stretch of steps: the same whether training was interrupted or not."""
         number = self.steps // self.settings.student.refresh
-        if self._pool is None or self._drawn != number:
-            generator = self._generator("paths", number)
-            composed = self.settings.student.paths == "composed"
-            self._pool = self._composed(mixture, generator) if composed else self._taught(teachers, generator)
-            self._drawn = number
-        return self._pool
+        if self._pool is not None and self._drawn == number:
+            return
+        generator = self._generator("paths", number)
+        composed = self.settings.student.paths == "composed"
+        pool = self._composed(mixture, generator) if composed else self._taught(teachers, generator)
+        if self._pool is None:
+            self._pool = pool
+        else:  # in place: a recorded step reads it where it lies
+            self._pool.take(pool)
+        self._drawn = number
 
     def _taught(self, teachers: Mapping[str, Field], generator: torch.Generator) -> Replay:
         """Each teacher's paths to combinations that it holds, as many as it has samples of them."""
@@ -128,7 +135,10 @@ class Student:
         return parts
 
     def _generator(self, *names: str | int) -> torch.Generator:
-        return torch.Generator(self.device).manual_seed(seeds.derive(self.seed, "student", *names))
+        return torch.Generator(self.device).manual_seed(self._seed(*names))
+
+    def _seed(self, *names: str | int) -> int:
+        return seeds.derive(self.seed, "student", *names)
 
 
 def student_network(settings: Composition, dimension: int, sizes: tuple[int, ...], seed: int = 0) -> nn.Module:

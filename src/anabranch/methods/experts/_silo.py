@@ -36,7 +36,7 @@ from anabranch.methods.experts._messages import (
     TrainReply,
 )
 from anabranch.methods.experts._stacked import can_stack, train_stacked
-from anabranch.methods.experts._steps import Steps
+from anabranch.methods.experts._steps import Steps, side_by_side
 from anabranch.methods.experts._training import Learner, Losses, example
 
 
@@ -68,29 +68,51 @@ def train(silo: Silo, question: Train) -> TrainReply:
         raise UsageError(
             f"Silo '{silo.name}' has trained for {learner.optimizer.steps} steps, not for {question.done}."
         )
-    tally, steps = Tally(), Steps.of(silo, learner, half.field, half.settings.penalty)
-    generator = generator_on(half.x.device, silo, "experts")
+    tally, steps = Tally(), Steps.of(silo, steps_of(silo, half, learner))
     for _ in range(question.steps):
-        batch = example(half.x, half.codes, half.settings, generator)
-        tally.add(steps.take(batch), len(batch.masks), len(batch.masks))
+        tally.add(steps.take(), steps.passes, steps.passes)
     keep_expert(silo, steps.learner)
     return TrainReply(*tally.means())
 
 
 @answers_together(Train)
 def train_together(silos: Sequence[Silo], question: Train, weights: Tensor) -> TrainReply:
-    """The same for many silos in one pass, where experts of equal shape are stacked faster than trained in turn."""
+    """The same for many silos at once, where that is faster: stacked in one pass, or side by side on a GPU."""
     halves = [half_of(silo) for silo in silos]
-    if not can_stack(halves):
-        raise RefusedError("These experts are trained in turn, not together.")
-    learners = [learner_of(silo, half, question.of) for silo, half in zip(silos, halves, strict=True)]
     for silo, half in zip(silos, halves, strict=True):
         check_steps(silo, half, question.steps)
-    tally = train_stacked(silos, halves, learners, question.steps, weights)
+    learners = [learner_of(silo, half, question.of) for silo, half in zip(silos, halves, strict=True)]
+    if can_stack(halves):
+        numbers = train_stacked(silos, halves, learners, question.steps, weights)
+    else:
+        steps, tallies = _at_once(silos, halves, learners, question.steps)
+        learners = [one.learner for one in steps]
+        numbers = _weighted(weights, tallies)
     found = [state_of(silo, learner) for silo, learner in zip(silos, learners, strict=True)]
     for silo, state in zip(silos, found, strict=True):  # all or none: a silo at fault is found by asking in turn
         silo.state.update(state)
-    return TrainReply(*tally)
+    return TrainReply(*numbers)
+
+
+def _at_once(
+    silos: Sequence[Silo], halves: Sequence[ExpertHalf], learners: Sequence[Learner], count: int
+) -> tuple[list[Steps], list[Tally]]:
+    """Steps of every silo's learner, at the same time on a GPU; elsewhere nothing is gained, and it is refused."""
+    if not halves[0].x.is_cuda:
+        raise RefusedError("These experts are trained in turn, not together.")
+    each = zip(silos, halves, learners, strict=True)
+    steps = [Steps.of(silo, steps_of(silo, half, learner)) for silo, half, learner in each]
+    tallies = [Tally() for _ in steps]
+    for tally, one, losses in zip(tallies, steps, side_by_side(steps, count), strict=True):
+        for found in losses:
+            tally.add(found, one.passes, one.passes)
+    return steps, tallies
+
+
+def _weighted(weights: Tensor, tallies: Sequence[Tally]) -> tuple[float, float, float, float]:
+    rows = torch.tensor([tally.means() for tally in tallies], dtype=torch.float64)
+    matching, independence, forward, backward = (weights.double()[:, None] * rows).sum(0).tolist()
+    return matching, independence, forward, backward
 
 
 @answers(Share)
@@ -114,19 +136,43 @@ def restore(silo: Silo, question: Restore) -> Done:
 @answers(LocalSteps)
 def local_steps(silo: Silo, question: LocalSteps) -> LocalStepsReply:
     """FedFlow (Tun et al. 2023): shared parameters after some steps on the silo's own samples."""
+    half, learner = _from_shared(silo, question)
+    tally, steps = Tally(), Steps.of(silo, steps_of(silo, half, learner))
+    for _ in range(question.steps):
+        tally.add(steps.take(), steps.passes, steps.passes)
+    moved = {name: tensor.detach().clone() for name, tensor in steps.learner.parameters.items()}
+    return LocalStepsReply(moved, *tally.means())
+
+
+@answers_together(LocalSteps)
+def local_steps_together(silos: Sequence[Silo], question: LocalSteps, weights: Tensor) -> LocalStepsReply:
+    """The same for many silos on one GPU, side by side."""
+    each = [_from_shared(silo, question) for silo in silos]
+    steps, tallies = _at_once(silos, [half for half, _ in each], [learner for _, learner in each], question.steps)
+    total = {name: torch.zeros_like(tensor) for name, tensor in steps[0].learner.parameters.items()}
+    for weight, one in zip(weights.tolist(), steps, strict=True):
+        for name, tensor in one.learner.parameters.items():
+            total[name] += weight * tensor.detach()
+    return LocalStepsReply({name: t.detach() for name, t in total.items()}, *_weighted(weights, tallies))
+
+
+def _from_shared(silo: Silo, question: LocalSteps) -> tuple[ExpertHalf, Learner]:
+    """A learner that begins at the shared parameters."""
     half = half_of(silo)
     check_steps(silo, half, question.steps)
     if not 0 < question.rate < 1e6:
         raise UsageError(f"A rate of {question.rate} was asked for; a rate is a positive number.")
     own = {name: tensor.to(half.x.device) for name, tensor in question.parameters.items()}
-    learner = Learner(own, half.settings.steady_rule(question.rate), 0.0)
-    tally, steps = Tally(), Steps.of(silo, learner, half.field, half.settings.penalty)
+    return half, Learner(own, half.settings.steady_rule(question.rate), 0.0)
+
+
+def steps_of(silo: Silo, half: ExpertHalf, learner: Learner) -> Steps:
+    """Steps of a learner on the silo's own samples."""
     generator = generator_on(half.x.device, silo, "experts")
-    for _ in range(question.steps):
-        batch = example(half.x, half.codes, half.settings, generator)
-        tally.add(steps.take(batch), len(batch.masks), len(batch.masks))
-    moved = {name: tensor.detach().clone() for name, tensor in steps.learner.parameters.items()}
-    return LocalStepsReply(moved, *tally.means())
+    settings = half.settings
+    return Steps(
+        learner, half.field, settings.penalty, lambda draws: example(half.x, half.codes, settings, draws), generator
+    )
 
 
 def check_steps(silo: Silo, half: ExpertHalf, steps: int) -> None:

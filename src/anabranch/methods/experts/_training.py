@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anabranch.federation import OptimizerState, ServerOptimizer
 from anabranch.flow import LinearPath, MovingAverage
-from anabranch.flow.conditioning import Field, Masking, all_masks, masked_penalty, pair_masks
+from anabranch.flow.conditioning import Field, Masking, all_masks, masked_penalty, pair_masks, weights_on
 from anabranch.methods.experts._settings import ExpertSettings
 
 
@@ -75,7 +75,7 @@ def shown_attributes(
     if independence == "pairs" and k > 2:
         pairs = pair_masks(count, k, generator).to(y.device)
         third = masking.marginal / 3  # π_marg is divided among the pair and its two attributes
-        weight = torch.tensor([masking.full, third, third, third, masking.unconditional], device=y.device)
+        weight = weights_on(y.device, masking.full, third, third, third, masking.unconditional)
         return Shown(torch.cat([torch.ones_like(pairs[:1]), pairs]), weight, 4)
     masks, weight = masking.masks(k, y.device)
     return Shown(masks, weight, k + 2)
@@ -110,8 +110,24 @@ class Learner:
 
     def follow(self, slopes: dict[str, Tensor]) -> None:
         """One step against these gradients."""
-        self.optimizer.step(slopes)
-        self.average.update(self.parameters)
+        self.aim()
+        self.move(slopes)
+        self.count()
+
+    def aim(self) -> None:
+        """Sets what the next move needs to know: its rate, and how much of it is averaged."""
+        self.optimizer.aim()
+        self.average.aim()
+
+    def move(self, slopes: dict[str, Tensor]) -> None:
+        """The arithmetic of a step, which can be recorded as a CUDA graph."""
+        self.optimizer.move(slopes)
+        self.average.blend(self.parameters)
+
+    def count(self) -> None:
+        """Notes that a step was taken."""
+        self.optimizer.steps += 1
+        self.average.count += 1
 
     def state(self, prefix: str) -> dict[str, Tensor]:
         """All that `load` needs."""
