@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch.cli._verbs import app
-from anabranch.data import CATALOGUE, _cache, _registry, damage, get, load_images
+from anabranch.data import CATALOGUE, WEIGHTS, _cache, _registry, damage, get, load_images
 from anabranch.errors import DataError, UsageError
 
 FILES = [f"{part}-{what}" for part in ("train", "t10k") for what in ("images-idx3-ubyte", "labels-idx1-ubyte")]
@@ -272,7 +272,7 @@ def test_the_verbs(cache, mnist):
         return CliRunner().invoke(app, ["data", *words])
 
     here = {row["name"]: row["here"] for row in json.loads(run("list", "--json").stdout)["sets"]}
-    assert here["mnist"] == "no" and here["digits"] == "yes" and set(here) == set(CATALOGUE)
+    assert here["mnist"] == "no" and here["digits"] == "yes" and set(here) == {*CATALOGUE, *WEIGHTS}
     done = run("get", "mnist", "--json")
     assert done.exit_code == 0 and json.loads(done.stdout) == {"name": "mnist", "folder": str(cache / "mnist")}
     assert "mnist is ready" in run("get", "mnist", "--verify").stdout

@@ -68,28 +68,38 @@ def list_sets(as_json: Json = False) -> None:
     for row in rows:
         size = f"{row['bytes'] / 1e6:.0f} MB" if row["bytes"] else ""
         shape = "×".join(map(str, row["shape"]))
-        lines.append([row["name"], f"{shape}, {row['classes']} classes", size, row["from"], row["here"]])
-    print_table(lines, "Image sets")
+        what = f"{shape}, {row['classes']} classes" if shape else "weights"
+        lines.append([row["name"], what, size, row["from"], row["here"]])
+    print_table(lines, "Image sets, and the network that FID looks through")
 
 
 def _sets() -> list[dict[str, Any]]:
-    from anabranch.data import CATALOGUE, cache_folder, damage
+    from anabranch.data import CATALOGUE, WEIGHTS
 
-    rows = []
-    for entry in CATALOGUE.values():
-        absent = None if entry.included else damage(entry.name)
-        there = (cache_folder() / entry.name).exists()
-        rows.append(
-            {
-                "name": entry.name,
-                "shape": entry.shape,
-                "classes": len(entry.classes),
-                "bytes": entry.package.size if entry.package else 0,
-                "from": entry.origin,
-                "here": "yes" if absent is None else "damaged" if there else "no",
-            }
-        )
-    return rows
+    sets = [
+        {
+            "name": entry.name,
+            "shape": entry.shape,
+            "classes": len(entry.classes),
+            "bytes": entry.package.size if entry.package else 0,
+            "from": entry.origin,
+            "here": "yes" if entry.included else _here(entry.name),
+        }
+        for entry in CATALOGUE.values()
+    ]
+    return sets + [
+        {"name": name, "shape": [], "classes": 0, "bytes": w.package.size, "from": w.origin, "here": _here(name)}
+        for name, w in WEIGHTS.items()
+    ]
+
+
+def _here(name: str) -> str:
+    """Whether it is in the cache, and whole."""
+    from anabranch.data import cache_folder, damage
+
+    if damage(name) is None:
+        return "yes"
+    return "damaged" if (cache_folder() / name).exists() else "no"
 
 
 @contextmanager

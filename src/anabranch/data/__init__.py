@@ -4,7 +4,7 @@ Shapes to practise on, checked points, tables that become points without being p
 registries, and partitioners that decide which silo holds what.
 """
 
-from anabranch.data._cache import cache_folder, damage, get
+from anabranch.data._cache import cache_folder, damage, get, weights
 from anabranch.data._catalogue import CATALOGUE
 from anabranch.data._cloud import Cloud
 from anabranch.data._dsprites import FACTORS
@@ -31,6 +31,7 @@ from anabranch.data._partition import (
 from anabranch.data._points import Split, check_points, load_attribute, load_points, split
 from anabranch.data._shapes import SHAPES, Points, Shape, shape
 from anabranch.data._table import KINDS, MISSING, Table, infer_kinds
+from anabranch.data._weights import WEIGHTS
 
 __all__ = [
     "CATALOGUE",
@@ -40,6 +41,7 @@ __all__ = [
     "MISSING_RULES",
     "PARTITIONERS",
     "SHAPES",
+    "WEIGHTS",
     "CategoricalColumn",
     "Cloud",
     "Column",
@@ -69,4 +71,5 @@ __all__ = [
     "shape",
     "split",
     "summarise",
+    "weights",
 ]

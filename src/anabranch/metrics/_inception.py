@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from anabranch.data._cache import weights
+from anabranch.data import weights
 from anabranch.errors import DataError, UsageError
 from anabranch.metrics._inception_network import FEATURES, SIDE, network
 from anabranch.metrics._pixels import resize

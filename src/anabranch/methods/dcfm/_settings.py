@@ -36,8 +36,8 @@ class PeerSettings:
 
     `order` "simultaneous" is the paper's: all silos train against experts as they were before the round, so that each
     makes the whole correction, and together they overshoot. "sequential" lets each see those already updated; it
-    converges in about three rounds. `penalty` is λ of eq. (14), `rate` that of Adam at the start of each round. A peer is
-    only asked about outcomes of which it has `least` samples or more.
+    converges in about three rounds. `penalty` is λ of eq. (14), `rate` that of Adam at the start of each round. A peer
+    is only asked about outcomes of which it has `least` samples or more.
     """
 
     rounds: int = 0
