@@ -6,7 +6,7 @@ After "Compositional Generative Modeling from Decentralized Data" (Morshed and B
 
 from anabranch.methods.dcfm._messages import Adopt, PeerSteps
 from anabranch.methods.dcfm._presets import COMPOSITIONS
-from anabranch.methods.dcfm._server import CompositionServer, survey
+from anabranch.methods.dcfm._server import CompositionServer
 from anabranch.methods.dcfm._settings import (
     Composition,
     FederatedSettings,
@@ -14,6 +14,7 @@ from anabranch.methods.dcfm._settings import (
     PeerSettings,
     StudentSettings,
 )
+from anabranch.methods.dcfm._survey import survey
 from anabranch.methods.dcfm._train import ComposedFlow, composition, train_composition
 
 __all__ = [

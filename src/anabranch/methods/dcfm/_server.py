@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from statistics import fmean
 
 import torch
 from torch import Tensor
 
 from anabranch import seeds
-from anabranch.data.attributes import AttributeSpace, Coverage, union
+from anabranch.data.attributes import AttributeSpace, Coverage
 from anabranch.errors import CheckpointError, DataError, QuorumError, UsageError
 from anabranch.federation import Federation, Message
 from anabranch.flow import MovingAverage
 from anabranch.flow.conditioning import Field
+from anabranch.methods._phases import Phase, Phased
 from anabranch.methods.dcfm import _peers
 from anabranch.methods.dcfm._messages import Adopt, PeerSteps
 from anabranch.methods.dcfm._settings import Composition
 from anabranch.methods.dcfm._student import Student
+from anabranch.methods.dcfm._survey import survey
 from anabranch.methods.experts import (
     Energies,
     Expert,
@@ -31,8 +33,6 @@ from anabranch.methods.experts import (
     Router,
     Rule,
     Share,
-    Survey,
-    SurveyReply,
     Train,
     bind,
     expert_network,
@@ -41,13 +41,12 @@ from anabranch.methods.experts import (
     shared_network,
     train_router,
 )
-from anabranch.methods.ffm import Phase, Progress
 
 SILO_HALF = _peers  # importing the server half registers the silo half
 ONE = "flow"  # the only expert of FedFlow and of a student
 
 
-class CompositionServer:
+class CompositionServer(Phased):
     """FedFlow, DDM, DFD, DCFM-A, DCFM-B and ours: iterating `run` trains, `mixture` is what came of it.
 
     Between rounds `state` is all that a later `load` needs to go on. `space` is the attribute space where it is known
@@ -88,11 +87,6 @@ class CompositionServer:
         return self.coverage.space.sizes
 
     @property
-    def rounds(self) -> int:
-        """All rounds, of all phases."""
-        return sum(phase.rounds for phase in self.phases)
-
-    @property
     def student(self) -> Student:
         """The student, which begins when it is first asked for: then it is known where the experts are."""
         if self._student is None:
@@ -105,17 +99,6 @@ class CompositionServer:
         """The coverage by those whose experts are here."""
         counts = self.coverage.counts
         return Coverage(self.coverage.space, {name: counts[name] for name in self.experts})
-
-    def run(self, done: int = 0) -> Iterator[Progress]:
-        """Trains from after round `done` to the end, yielding after every round."""
-        start = 0
-        for phase in self.phases:
-            for number in range(max(1, done - start + 1), phase.rounds + 1):
-                self.failures = {}
-                self.federation.start_round(start + number)
-                metrics = phase.step(number)
-                yield Progress(start + number, self.rounds, phase.name, metrics, self.failures)
-            start += phase.rounds
 
     def mixture(self) -> Mixture:
         """What came of it, as one field: a student, one averaged flow, or experts with their rule."""
@@ -289,23 +272,6 @@ class CompositionServer:
 
     def _seed(self, *names: str) -> int:
         return seeds.derive(self.federation.seed, "composition", *names)
-
-
-def survey(federation: Federation, space: AttributeSpace | None = None) -> Coverage:
-    """Who holds which combination, by counts alone. Silos must know the same attributes, and none but those given."""
-    replies: dict[str, SurveyReply] = federation.everyone(Survey("" if space is None else space.to_json()))
-    own = {name: AttributeSpace.from_json(reply.space) for name, reply in replies.items()}
-    first = next(iter(own.values()))
-    agreed = space or (first if all(one == first for one in own.values()) else union(own))
-    counts = {}
-    for name, reply in replies.items():
-        present = reply.counts.nonzero()[:, 0]
-        try:
-            label = own[name].recode(present, agreed)
-        except DataError as error:
-            raise DataError(f"Silo '{name}' disagrees about the attributes. {error}") from error
-        counts[name] = torch.zeros(len(agreed), dtype=torch.int64).index_add_(0, label, reply.counts[present])
-    return Coverage(agreed, counts)
 
 
 def under(state: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -13,6 +10,7 @@ from anabranch import seeds
 from anabranch.errors import UsageError
 from anabranch.federation import Federation, ServerOptimizer
 from anabranch.flow import MovingAverage, Velocity
+from anabranch.methods._phases import Phase, Phased, Progress
 from anabranch.methods.ffm import _silo
 from anabranch.methods.ffm._half import flow_network
 from anabranch.methods.ffm._messages import Gradient, LocalSteps, Prepare
@@ -24,27 +22,7 @@ __all__ = ["FlowServer", "Phase", "Progress"]
 SILO_HALF = _silo  # importing the server half registers the silo half
 
 
-@dataclass(frozen=True)
-class Phase:
-    """A stretch of rounds: `step` is called with 1, 2, … and returns that round's metrics."""
-
-    name: str
-    rounds: int
-    step: Callable[[int], dict[str, float | Tensor]]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """One finished round: its number and the total, the phase it belongs to, its metrics, who failed and why."""
-
-    round: int
-    rounds: int
-    phase: str
-    metrics: dict[str, float | Tensor]
-    failures: dict[str, str] = field(default_factory=dict)
-
-
-class FlowServer:
+class FlowServer(Phased):
     """Federated flow matching (FFM, Algorithms 1–5; SD).
 
     Iterating `run` trains; between rounds `state` is all that a later `load` needs to go on as if nothing had happened.
@@ -78,22 +56,6 @@ class FlowServer:
     def parameters(self) -> dict[str, Tensor]:
         """θ as it stands."""
         return {name: p.detach() for name, p in self.optimizer.parameters.items()}
-
-    @property
-    def rounds(self) -> int:
-        """All rounds, of all phases."""
-        return sum(phase.rounds for phase in self.phases)
-
-    def run(self, done: int = 0) -> Iterator[Progress]:
-        """Trains from after round `done` to the end, yielding after every round."""
-        start = 0
-        for phase in self.phases:
-            for number in range(max(1, done - start + 1), phase.rounds + 1):
-                self.failures = {}
-                self.federation.start_round(start + number)
-                metrics = phase.step(number)
-                yield Progress(start + number, self.rounds, phase.name, metrics, self.failures)
-            start += phase.rounds
 
     def velocity(self, averaged: bool = True) -> Velocity:
         """v(x, t) with the averaged parameters (or the last ones), for sampling."""
