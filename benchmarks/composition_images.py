@@ -1,10 +1,10 @@
-"""How long do the stages of `dcfm-cmnist` take on this machine? Milliseconds a step, and minutes for a partition.
+"""How long do the stages of `dcfm-cmnist` take on this machine? Milliseconds a step, and microseconds a sampled row.
 
-    PYTHONPATH=src python benchmarks/composition_images.py --device cuda --channels 32,64 --batch 128,256
+    PYTHONPATH=src python benchmarks/composition_images.py --channels 64 --patch 2 --steps 200
 
-Every stage is timed on its own code: Stage I without and with the penalty (a step of FedFlow is the same), a step of
-DCFM-A, a step of a student, plain and additive, rows that experts evaluate while sampling, images through Inception.
-From these follow the minutes that the recipe's `small` scale takes for one partition with all ten methods.
+Every stage runs as the recipe runs it, with its sizes, on noise instead of images: Stage I without and with the
+penalty, in turn and together; rounds of FedFlow; a turn of DCFM-A; a student; and samples. On a GPU, experts that train
+together run side by side.
 """
 
 from __future__ import annotations
@@ -12,164 +12,119 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
-from anabranch.data.attributes import COLORED
+from anabranch import seeds
+from anabranch.data.attributes import COLORED, band
 from anabranch.errors import DataError
-from anabranch.flow.conditioning import Field, single_masks
-from anabranch.methods.dcfm._peers import peer_losses, routed
-from anabranch.methods.experts import ExpertSettings, Learner, bind, example, expert_network, losses
+from anabranch.federation import Federation, Silo
+from anabranch.methods.dcfm import ComposedFlow, train_composition
 from anabranch.metrics import Inception
 from anabranch.recipes import recipe
 
 SHAPE = (3, 28, 28)
-DIMENSION, IMAGES = 3 * 28 * 28, 4000
-CELLS, EXPERT_METHODS, ONE_FLOW = 11, 5, 5  # the real images are a cell too
+PLENTY = 2**60  # of work and memory: this machine is ours
 
 
-class Clock:
-    """Times a step: the median of some after others that warm up."""
-
-    def __init__(self, device: torch.device, repeats: int) -> None:
-        self.device, self.repeats = device, repeats
-
-    def __call__(self, step: Callable[[], object]) -> float:
-        found = []
-        for turn in range(self.repeats + 3):
-            begun = time.perf_counter()
-            step()
-            if self.device.type == "cuda":
-                torch.cuda.synchronize()
-            if turn >= 3:
-                found.append(time.perf_counter() - begun)
-        return 1000 * sorted(found)[len(found) // 2]
-
-
-@dataclass(frozen=True)
-class Bench:
-    """A network in training, on made-up images."""
-
-    settings: ExpertSettings
-    module: nn.Module
-    learner: Learner
-    x1: Tensor
-    codes: Tensor
-    generator: torch.Generator
-
-    @staticmethod
-    def of(settings: ExpertSettings, network: str, device: torch.device) -> Bench:
-        """With images and labels that follow from a seed."""
-        generator = torch.Generator(device).manual_seed(0)
-        module = expert_network(settings, DIMENSION, COLORED.sizes, 0, network).to(device)
-        start = {name: parameter.detach() for name, parameter in module.named_parameters()}
-        x1 = torch.randn(IMAGES, DIMENSION, generator=generator, device=device)
-        codes = COLORED.combinations()[torch.arange(IMAGES) % len(COLORED)].to(device)
-        return Bench(settings, module, Learner(start, settings.rule(10**6), 0.99), x1, codes, generator)
-
-    @property
-    def field(self) -> Field:
-        """The network as it stands."""
-        return bind(self.module, self.learner.parameters, self.settings)
-
-    def step(self) -> None:
-        """A step of Stage I, of FedFlow, or of a student."""
-        value = losses(self.field, example(self.x1, self.codes, self.settings, self.generator))
-        self.learner.descend(value.matching + self.settings.penalty * value.independence)
-
-    def step_beside(self, peer: Field) -> None:
-        """A step of DCFM-A beside a peer that has met everything."""
-        batch = example(self.x1, self.codes, self.settings, self.generator)
-        met = torch.ones(len(batch.y), 2, dtype=torch.bool, device=self.x1.device)
-        weight = self.settings.masking.masks(2)[1].tolist()
-        route = routed(met, self.generator)
-        made = peer_losses(self.field, peer, batch, single_masks(2, self.x1.device), route, weight)
-        self.learner.descend(made.losses.matching + made.losses.independence)
-
-
-def stages(settings: ExpertSettings, rows: int, device: torch.device, repeats: int) -> dict[str, float]:
-    """Milliseconds of one step of each stage; of sampling, microseconds a row that a network evaluates."""
-    clock = Clock(device, repeats)
-    plain = Bench.of(settings, "", device)
-    penalised = Bench.of(replace(settings, penalty=1.0), "", device)
-    additive = Bench.of(settings, "additive-unet", device)
-    peer = bind(plain.module, {name: t.detach().clone() for name, t in plain.learner.parameters.items()}, settings)
-    place, half = torch.arange(rows, device=device) % IMAGES, torch.tensor(0.5, device=device)
-    x, y = plain.x1[place], plain.codes[place]
-    found = {"plain": clock(plain.step), "penalised": clock(penalised.step), "additive": clock(additive.step)}
-    found["beside peers"] = clock(lambda: plain.step_beside(peer))
-    with torch.no_grad():
-        found["row, µs"] = 1000 * clock(lambda: peer(x, half, y)) / rows
+def silos(count: int, device: torch.device) -> list[Silo]:
+    """Noise with the labels of observed combinations."""
+    generator, known = seeds.generator(0, "noise"), band(COLORED, 5).nonzero()[:, 0]
+    found = []
+    for number in range(count):
+        label = known[torch.randint(len(known), (4000,), generator=generator)]
+        silo = Silo(f"silo-{number:02d}", torch.randn(4000, 2352, generator=generator).to(device), label, space=COLORED)
+        silo.most_work = silo.most_numbers = PLENTY
+        found.append(silo)
     return found
 
 
-def inception(device: torch.device, batch: int) -> dict[str, float]:
-    """Milliseconds an image, in float32 and in TF32; nothing on a CPU, where it takes minutes, or without weights."""
+def timed(device: torch.device, count: int, method: str, fused: bool, **sections: Any) -> tuple[ComposedFlow, dict]:
+    """The flow, and the seconds of each phase after its first round, in which things are compiled and recorded."""
+    marks: list[tuple[str, float]] = []
+
+    def note(progress: Any) -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        marks.append((progress.phase, time.perf_counter()))
+
+    flow = train_composition(Federation(silos(count, device), fused=fused), method, force=True, watch=note, **sections)
+    spans: dict[str, float] = {}
+    for (_, before), (phase, after) in pairwise(marks):
+        spans[phase] = spans.get(phase, 0.0) + after - before
+    return flow, spans
+
+
+def stages(options: dict[str, Any], count: int, device: torch.device, steps: int) -> Iterator[tuple[str, float]]:
+    """Names with milliseconds of one step of one silo (of the student: of one step)."""
+    every = max(10, steps // 4)
+    experts = {**options["experts"], "shape": SHAPE, "steps": steps}
+    later = steps - every
+    for name, method, penalty in (("plain", "ddm", 0.0), ("with the penalty", "ddm+l", options["penalty"])):
+        for together in (False, True):
+            sections = {"experts": {**experts, "penalty": penalty}, "every": every}
+            silos_now = count if together else 2
+            _, spans = timed(device, silos_now, method, together, **sections)
+            way = f"{count} together" if together else "in turn"
+            yield f"Stage I {name}, {way}", 1000 * spans["experts"] / (later * silos_now)
+    federated = {"rounds": 2 + later // 25, "local_steps": 25}
+    _, spans = timed(device, count, "fedflow", True, experts=experts, federated=federated)
+    yield f"FedFlow, {count} together", 1000 * spans["federated"] / (25 * (federated["rounds"] - 1) * count)
+    few = {**experts, "steps": 10, "penalty": options["penalty"]}
+    peers = {**options["peers"], "rounds": 1, "steps": 20, "penalty": options["penalty"]}
+    flow, spans = timed(device, count, "dcfm-a", True, experts=few, every=10, peers=peers)
+    yield "DCFM-A, in turn", 1000 * spans["peers"] / (20 * count)
+    for name, method, penalty in (("DCFM-B", "dcfm-b", options["penalty"]), ("additive", "additive", 0.0)):
+        student = {**options["student"], "steps": steps, "penalty": penalty, "refresh": steps}
+        _, spans = timed(device, count, method, True, experts=few, every=every, student=student)
+        yield f"student, {name} (after its paths)", 1000 * spans["student"] / steps
+    y = COLORED.combinations().repeat(25, 1).to(device)
+    generator = torch.Generator(device).manual_seed(0)
+    for how in ("joint", "composed"):
+        flow.mixture.sample(y[:100], generator, 2, how=how, dimension=2352)
+        begun = time.perf_counter()
+        flow.mixture.sample(y, generator, 4, how=how, dimension=2352)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        yield f"µs a sample and evaluation, {count} experts, {how}", 1e6 * (time.perf_counter() - begun) / (4 * len(y))
+
+
+def inception(device: torch.device, batch: int) -> Iterator[tuple[str, float]]:
+    """Milliseconds an image; nothing where there are no weights, or where it would take minutes."""
     if device.type == "cpu":
-        return {}
-    pixels = torch.randint(256, (batch, *SHAPE), dtype=torch.uint8)
-    found = {}
-    for name, tf32 in (("float32", False), ("tf32", True)):
-        try:
-            look = Inception.load(None, device, tf32)
-        except DataError:
-            return {}
-        found[f"inception, {name}"] = Clock(device, 3)(partial(look.features, pixels, batch)) / batch
-    return found
-
-
-def minutes(options: dict[str, Any], took: dict[str, float], student: dict[str, float]) -> dict[str, float]:
-    """What one partition of the recipe takes, stage by stage; sampling for silos that all know all outcomes."""
-    silos, steps, nfe = options["silos"], options["experts"]["steps"], options["sampling"]["nfe"]
-    federated = options["federated"]["rounds"] * options["federated"]["local_steps"]
-    peers = silos * options["peers"]["rounds"] * options["peers"]["steps"]
-    pool = options["student"]["trajectories"] * (options["student"]["path_steps"] + 1)
-    pools = -(-options["student"]["steps"] // options["student"]["refresh"])
-    per_network = (4 * options["samples"] + options["unconditional"] + options["joint"]) * nfe
-    looked_at = CELLS * (2 * options["samples"] + options["unconditional"])
-    student_steps = sum(student[name] for name in ("plain", "penalised", "additive"))
-    found = {
-        "Stage I, both": silos * steps * (took["plain"] + took["penalised"]) / 1000,
-        "FedFlow, both": silos * federated * (took["plain"] + took["penalised"]) / 1000,
-        "DCFM-A": peers * took["beside peers"] / 1000,
-        "students, three": options["student"]["steps"] * student_steps / 1000,
-        "students' paths": pools * pool * (1 + 1 + 3 * silos) * took["row, µs"] / 1e6,
-        "sampling": per_network * (EXPERT_METHODS * silos + ONE_FLOW) * took["row, µs"] / 1e6,
-        "Inception": looked_at * took.get("inception, float32", 0) / 1000,
-    }
-    found["all"] = sum(found.values())
-    return {name: seconds / 60 for name, seconds in found.items()}
+        return
+    pixels = torch.randint(256, (4 * batch, *SHAPE), dtype=torch.uint8)
+    try:
+        network = Inception.load(None, device)
+    except DataError:
+        return
+    network.features(pixels[:batch], batch)
+    begun = time.perf_counter()
+    network.features(pixels, batch)
+    yield "Inception, an image", 1000 * (time.perf_counter() - begun) / len(pixels)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--channels", default="32")
-    parser.add_argument("--batch", default="128,256")
-    parser.add_argument("--rows", type=int, default=2500, help="rows of a pass while sampling")
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--scale", default="small")
+    parser.add_argument("--channels", type=int, default=0, help="of the UNet; the recipe's by default")
+    parser.add_argument("--patch", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--silos", type=int, default=10)
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
-    options = recipe("dcfm-cmnist").options("iid", "dcfm-b", arguments.scale)
-    extra = inception(device, options["inception"]["batch"])
-    print(json.dumps({name: round(value, 3) for name, value in extra.items()}))
-    for channels in map(int, arguments.channels.split(",")):
-        took = {}
-        for batch in map(int, arguments.batch.split(",")):
-            chosen = {**options["experts"], "shape": SHAPE, "channels": channels, "batch": batch}
-            took[batch] = stages(ExpertSettings(**chosen), arguments.rows, device, arguments.repeats)
-            line = {name: round(value, 3) for name, value in took[batch].items()}
-            print(json.dumps({"channels": channels, "batch": batch, **line}), flush=True)
-        smallest, largest = min(took), max(took)
-        parts = minutes(options, {**took[smallest], **extra}, took[largest])
-        about = f"minutes with batches of {smallest}, students' of {largest}"
-        print(json.dumps({"channels": channels, "scale": about, **{n: round(v, 2) for n, v in parts.items()}}))
+    options = recipe("dcfm-cmnist").options("iid", "dcfm-b", "small")
+    for name in ("channels", "patch"):
+        if getattr(arguments, name):
+            options["experts"][name] = getattr(arguments, name)
+    print(json.dumps({name: options["experts"].get(name) for name in ("channels", "patch", "batch", "precision")}))
+    for name, value in inception(device, options["inception"]["batch"]):
+        print(f"{name:60s} {value:9.3f}", flush=True)
+    for name, value in stages(options, arguments.silos, device, arguments.steps):
+        print(f"{name:60s} {value:9.3f}", flush=True)
 
 
 if __name__ == "__main__":

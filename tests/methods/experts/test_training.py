@@ -51,6 +51,14 @@ class TestLosses:
         )
         assert torch.isclose(found.matching, by_hand)
 
+    def test_a_late_penalty_counts_a_power_of_time(self):
+        early, late = (batch_of(ExpertSettings(penalty=1.0, batch=50, late=power)) for power in (0.0, 2.0))
+        by_rows = torch.stack(
+            [full_penalty(product, late.x_t[i : i + 1], late.t[i : i + 1], late.y[i : i + 1]) for i in range(50)]
+        )
+        assert torch.isclose(losses(product, late).independence, (late.t**2 * by_rows).mean())
+        assert torch.isclose(losses(product, early).independence, by_rows.mean())
+
     def test_without_a_penalty_masks_are_drawn_and_one_pass_is_enough(self):
         batch = batch_of(ExpertSettings(penalty=0.0, batch=4000, full=0.5, marginal=0.3, unconditional=0.2))
         assert batch.masks.shape == (1, 4000, 2) and batch.gap == 0
@@ -201,6 +209,7 @@ class TestSilo:
         ({"steps": 0}, "at least 1"),
         ({"precision": "int8"}, "no precision"),
         ({"average": 1.0}, "moving average"),
+        ({"late": -1.0}, "power of time"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(wrong, said):

@@ -40,9 +40,15 @@ def independence_penalty(joint: Tensor, marginals: Tensor, unconditional: Tensor
     return independence_gap(joint, marginals, unconditional).square().mean()
 
 
-def masked_penalty(velocities: Tensor) -> Tensor:
-    """The penalty from velocities (k + 2, n, d) under all masks, in the order of `Masking.masks`."""
-    return independence_penalty(velocities[0], velocities[1:-1], velocities[-1])
+def masked_penalty(velocities: Tensor, weight: Tensor | None = None) -> Tensor:
+    """The penalty from velocities (k + 2, n, d) under all masks, in the order of `Masking.masks`.
+
+    With `weight` (n,) rows count by it: the mean of weight · ‖gap‖² / d.
+    """
+    if weight is None:
+        return independence_penalty(velocities[0], velocities[1:-1], velocities[-1])
+    gap = independence_gap(velocities[0], velocities[1:-1], velocities[-1])
+    return (weight * gap.square().flatten(1).mean(1)).mean()
 
 
 def full_penalty(field: Field, x: Tensor, t: Tensor, y: Tensor) -> Tensor:

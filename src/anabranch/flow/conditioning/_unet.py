@@ -21,10 +21,13 @@ class UNet(nn.Module):
     """Images down and up again, with shortcuts between maps of equal size (Ronneberger et al. 2015; Ho et al. 2020).
 
     `forward(x, t, told)`: images x as rows (n, colours · height · width), t (n,) or a single time, and a vector
-    (n, width) that says what to draw, which is added to that of time; returns rows like x. One level a multiplier, each
-    of `blocks` residual blocks and half as large as the one before, rounded up; attention at the lowest. The last
-    convolution starts at zero, and so does the velocity. Squares of `patch` by `patch` pixels can be one place with as
-    many more colours: with twice the channels that is quicker on a GPU, and knows more.
+    (n, width) that says what to draw; returns rows like x. Every block is scaled and shifted by what is linear in
+    `told`, so that the effects of attributes add up there: told through a nonlinearity, combinations that were not in
+    training came out much worse.
+
+    One level a multiplier, each of `blocks` residual blocks and half as large as the one before, rounded up; attention
+    at the lowest. The last convolution starts at zero, and so does the velocity. Squares of `patch` by `patch` pixels
+    can be one place with as many more colours: with twice the channels that is quicker on a GPU, and knows more.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class UNet(nn.Module):
     def forward(self, x: Tensor, t: Tensor, told: Tensor) -> Tensor:
         # Half precision cannot tell enough times apart, so that they are made features of before.
         exact = t.to(torch.promote_types(x.dtype, torch.float32)).expand(x.shape[:1])
-        s = F.silu(self.time(time_features(exact, self.channels).to(x.dtype)) + told)
+        s = F.silu(self.time(time_features(exact, self.channels).to(x.dtype))) + told
         h = self.stem(F.pixel_unshuffle(x.reshape(-1, *self.shape), self.patch))
         kept = []
         for down in self.down:

@@ -108,7 +108,8 @@ def peer_losses(
     means = share.index_add(0, term, error) / torch.bincount(term, minlength=len(masks)).clamp_min(1)
     singles = torch.tensor(weight[1:], dtype=error.dtype, device=error.device)
     matching = weight[0] * (joint - batch.u_t).square().mean() + (singles * means).sum()
-    gap = independence_gap(joint, terms[:-1], terms[-1]).square().mean()
+    gap = independence_gap(joint, terms[:-1], terms[-1]).square().mean(1)
+    gap = (gap * batch.t**batch.late if batch.late else gap).mean()
     return PeerStep(Losses(matching, gap), (len(x) + len(peer_row)) / count, len(x) / count)
 
 

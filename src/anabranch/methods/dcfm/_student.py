@@ -71,7 +71,8 @@ class Student:
         index = torch.randint(len(pool), (own.batch,), generator=generator, device=generator.device)
         shown = shown_attributes(pool.y[index], masking, own.penalty > 0, experts.independence, generator)
         weight = shown.weight.to(pool.x.dtype)
-        return Example(pool.x[index], pool.v[index], pool.t[index], pool.y[index], shown.masks, weight, shown.gap)
+        x, v, t, y = (part[index] for part in (pool.x, pool.v, pool.t, pool.y))
+        return Example(x, v, t, y, shown.masks, weight, shown.gap, experts.late)
 
     def _bound(self, parameters: Mapping[str, Tensor]) -> Field:
         return bind(self.network, parameters, self.settings.experts)

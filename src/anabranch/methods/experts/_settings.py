@@ -28,8 +28,10 @@ class ExpertSettings:
     `steps` of `batch` samples with Adam; `rate`, `schedule`, `warm_up` and `clip` are its own, `average` is the decay
     of the moving average that an expert is. `full`, `marginal` and `unconditional` are π of eq. (8): how much the loss
     looks at whole labels, at single attributes, and at none. `penalty` is λ of eq. (11): 0 leaves conditional
-    independence out, and masks are drawn for each sample instead of being evaluated all. With `independence` "pairs" it
-    is an expectation over pairs of attributes, which costs four evaluations however many attributes there are.
+    independence out, and masks are drawn for each sample instead of being evaluated all. At time t it counts t^`late`:
+    attributes may be independent given a clear image and yet depend on each other given a noisy one, where the mean of
+    a red 3 is no sum of red and 3. With `independence` "pairs" it is an expectation over pairs of attributes, which
+    costs four evaluations however many attributes there are.
     """
 
     network: str = "conditional-mlp"
@@ -51,6 +53,7 @@ class ExpertSettings:
     marginal: float = 0.02
     unconditional: float = 0.02
     penalty: float = 0.0
+    late: float = 0.0
     independence: str = "all"
 
     def __post_init__(self) -> None:
@@ -65,6 +68,8 @@ class ExpertSettings:
                 f"The network '{self.network}' is for images, and shape is {list(self.shape)}; give channels, height"
                 " and width, as in shape = [3, 28, 28]."
             )
+        if not 0 <= self.late < math.inf:
+            raise UsageError(f"late is {self.late}; the power of time that the penalty counts by is 0 or positive.")
         _ = self.masking, self.rule(self.steps)
 
     @property

@@ -64,7 +64,7 @@ def _losses(half: ExpertHalf, parameters: Mapping[str, Tensor], batches: Sequenc
             value: Tensor = functional_call(half.network, own, (x, t, y))
             return value
 
-        both = losses(field, Example(x_t, u_t, t, y, masks, batches[0].weight, gap))
+        both = losses(field, Example(x_t, u_t, t, y, masks, batches[0].weight, gap, batches[0].late))
         return torch.stack([both.matching, both.independence])
 
     parts = [torch.stack([getattr(batch, f.name) for batch in batches]) for f in fields(Example)[:5]]

@@ -20,6 +20,7 @@ class Example:
 
     `masks` are (m, k), or (m, n, k) where they differ from row to row; `weight` (m,) says how much the loss looks at
     each. The penalty is about the last `gap` of them: a joint label, its single attributes, and none; 0 leaves it out.
+    It counts t^`late` at time t.
     """
 
     x_t: Tensor
@@ -29,6 +30,7 @@ class Example:
     masks: Tensor
     weight: Tensor
     gap: int
+    late: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def example(x1: Tensor, codes: Tensor, settings: ExpertSettings, generator: torc
     t = torch.rand(len(chosen), generator=generator, dtype=x1.dtype, device=device).to(x1.device)
     sample = LinearPath().sample(x0, chosen, t)
     shown = shown_attributes(y, settings.masking, settings.penalty > 0, settings.independence, generator)
-    return Example(sample.x_t, sample.u_t, t, y, shown.masks, shown.weight.to(x1.dtype), shown.gap)
+    return Example(sample.x_t, sample.u_t, t, y, shown.masks, shown.weight.to(x1.dtype), shown.gap, settings.late)
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def losses(field: Field, batch: Example) -> Losses:
     matching = (batch.weight * (values - batch.u_t).square().flatten(1).mean(1)).sum()
     if not batch.gap:
         return Losses(matching, torch.zeros_like(matching))
-    return Losses(matching, masked_penalty(values[-batch.gap :]))
+    return Losses(matching, masked_penalty(values[-batch.gap :], batch.t**batch.late if batch.late else None))
 
 
 class Learner:

@@ -87,7 +87,8 @@ def sampled(
 ) -> Tensor:
     """A sample for each label y (n, k), on the CPU, in [−1, 1]. All methods of a seed begin from the same noise.
 
-    `how` is "auto" unless the method says otherwise: novel combinations are composed by eq. (5).
+    `how` is "auto" unless the method says otherwise: novel combinations are composed by eq. (5), and where the recipe
+    gives `weights` known ones as well, because w > 1 sharpens both.
     """
     options = cell.options["sampling"]
     parts = []
@@ -95,7 +96,9 @@ def sampled(
         generator = seeds.generator(cell.seed, "noise", name, number)
         x0 = torch.randn(len(codes), found.real["known"].x.shape[1], generator=generator).to(device)
         way = how or cell.options.get("how", "auto")
-        parts.append(mixture.sample(codes.to(device), generator, options["nfe"], options["solver"], way, x0=x0).x1)
+        weights = options.get("weights") if way != "joint" else None
+        flow = mixture.sample(codes.to(device), generator, options["nfe"], options["solver"], way, weights, x0=x0)
+        parts.append(flow.x1)
     return torch.cat(parts).cpu().clamp(-1, 1)
 
 
