@@ -143,7 +143,7 @@ def test_an_outcome_that_no_expert_has_met_is_refused(tmp_path):
     save_attributed(tmp_path / "b.npz", data[30:])
     files = {"files": [str(tmp_path / "a.npz"), str(tmp_path / "b.npz")], "outcomes": outcomes, "held_out": 0.2}
     config = composing("ddm", files)
-    with pytest.raises(DataError, match=r"'horizontal=middle' occurs in no silo.*force it"):
+    with pytest.raises(DataError, match=r"'horizontal=middle' occurs in no silo.*--force"):
         train(config, tmp_path / "run")
     said = []
     forced = composing("ddm", files, composition={"force": True})
@@ -252,7 +252,7 @@ def test_own_toml_starts_from_the_preset_of_a_composition(tmp_path):
 
 
 def test_bare_keys_look_at_sections_that_the_method_uses():
-    changed = from_dict(override({"method": "dcfm-b"}, ["hidden=7", "every=9", "points=40"]))
+    changed = from_dict(override({"method": "dcfm-b"}, ["hidden=7", "every=9", "points=40", "student.steps=5"]))
     assert (changed.experts.hidden, changed.flow.hidden, changed.composition.every) == (7, 64, 9)
     with pytest.raises(UsageError, match="no key 'every_'"):
         override({}, ["every_=3"])

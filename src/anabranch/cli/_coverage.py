@@ -31,7 +31,9 @@ def coverage(
             help="Archives (.npz), a silo each: x and an array for each attribute; or a run's .toml.",
         ),
     ] = None,
-    attributes: Annotated[str, typer.Option(help="Of files: arrays that are attributes; by default all but x.")] = "",
+    attributes: Annotated[
+        str, typer.Option(help="Of files: arrays that are attributes; by default all but x and shape.")
+    ] = "",
     data: Annotated[str, typer.Option(help="Instead of files: corners, colored-digits, colored-mnist, dsprites.")] = "",
     count: Annotated[int | None, typer.Option(help="With --data: so many samples; by default all.", min=1)] = None,
     observed: Annotated[

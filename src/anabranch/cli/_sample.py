@@ -20,7 +20,8 @@ MOST_CELLS = 2500  # combinations beyond which no grid is drawn
 def sample(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder with a checkpoint.")],
     count: Annotated[
-        int | None, typer.Option("--n", help="How many samples; 1000, with attributes 16; in each cell of a grid.")
+        int | None,
+        typer.Option("--n", help="How many samples: 1000; with attributes 16; in each cell of a grid 1."),
     ] = None,
     nfe: Annotated[
         int | None, typer.Option("--nfe", help="Function evaluations of the solver; 10, with attributes 50.")
@@ -46,7 +47,9 @@ def sample(
     ] = "",
     out: Annotated[
         Path | None,
-        typer.Option(help="Where to write: .npy, .csv (decoded, for tables) or .png; samples.npy, samples.png a grid."),
+        typer.Option(
+            help="Where to write: .npy, .csv (decoded, for tables) or .png; by default samples.npy, a grid samples.png."
+        ),
     ] = None,
 ) -> None:
     """Draw samples from a trained flow; from a composition, with the attributes you choose.

@@ -32,7 +32,8 @@ def init(
     columns: Annotated[str, typer.Option(help="Columns of a .csv file to use, separated by commas; all.")] = "",
     held_out: Annotated[float, typer.Option(help="Share of the points kept from training, for metrics.")] = 0.2,
     attributes: Annotated[
-        str, typer.Option(help="For methods that compose: arrays of an .npz file, separated by commas; all but x.")
+        str,
+        typer.Option(help="For methods that compose: arrays of an .npz file, by commas; all but x and shape."),
     ] = "",
 ) -> None:
     """Make a site's folder: a commented site.toml and a secret. Nothing of the data is copied."""

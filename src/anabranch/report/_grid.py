@@ -178,7 +178,7 @@ def _legend(figure: Figure, cells: Cells) -> None:
         (novel & cells.determined, "no silo has seen it", {"edgecolor": NOVEL, "linewidth": 1.8}),
         (
             novel & ~cells.determined,
-            "nor does it follow from what was seen",
+            "no silo has seen it, nor does it follow from what was seen",
             {"edgecolor": NOVEL, "linewidth": 1.8, "linestyle": (0, (3, 2))},
         ),
         (~drawn, "no expert has met an outcome", {"edgecolor": FAINT, "hatch": "////", "linewidth": 0}),

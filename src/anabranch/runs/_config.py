@@ -18,6 +18,7 @@ from anabranch.methods.dcfm import (
     MixtureSettings,
     PeerSettings,
     StudentSettings,
+    check_stages,
 )
 from anabranch.methods.experts import ExpertSettings
 from anabranch.methods.ffm import (
@@ -136,7 +137,10 @@ def from_dict(values: Mapping[str, Any]) -> Config:
         else:
             parts[key] = _convert(key, value, int if key == "seed" else str)
     config = Config(**parts)
-    _ = config.composed if config.composes else config.settings  # combinations that make no sense are refused here
+    if config.composes:
+        check_stages(config.method, config.composed)
+    else:
+        _ = config.settings  # combinations that make no sense are refused here
     if config.composes and any(asdict(config.privacy).values()):
         raise UsageError(
             f"[privacy] guards gradients and lookups, and '{config.method}' sends experts, whole; nothing would be"

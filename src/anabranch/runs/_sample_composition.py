@@ -95,6 +95,8 @@ def open_composition(run: Path) -> Stored:
 
 def _drawn(stored: Stored, codes: Tensor, sampling: Sampling) -> ComposedSamples:
     k = stored.coverage.space.k
+    if sampling.weights is not None and sampling.how == "joint":
+        raise UsageError("Weights are of single attributes, which 'joint' does not add up; leave one of them out.")
     if sampling.weights is not None and len(sampling.weights) not in (1, k):
         raise UsageError(
             f"{len(sampling.weights)} weights were given; give one for all attributes, or {k}, in the order of"

@@ -70,8 +70,8 @@ def _facts(settings: SiteSettings, silo: Silo, trained: int, held: int) -> list[
         shape = ["dimension", str(silo.data.x.shape[1])]
         if silo.space is not None:
             known = ", ".join(f"{name} ({len(outcomes)})" for name, outcomes in silo.space.attributes)
-            held = len(set(silo.data.label.tolist()))
-            shape = ["samples", f"{shape[1]} dimensions; {known}: {held} of {len(silo.space)} combinations"]
+            met = len(set(silo.data.label.tolist()))
+            shape = ["samples", f"{shape[1]} dimensions; {known}: {met} of {len(silo.space)} combinations"]
     else:
         kinds = infer_kinds(silo.table)
         shape = ["columns", ", ".join(f"{name} ({kind})" for name, kind in kinds.items())]

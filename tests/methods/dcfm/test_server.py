@@ -7,7 +7,15 @@ from scene import HELD, NOVEL, corner_silos, opened
 from anabranch.data.attributes import CORNERS, AttributeSpace
 from anabranch.errors import DataError, UsageError
 from anabranch.federation import size
-from anabranch.methods.dcfm import COMPOSITIONS, Composition, CompositionServer, composition, survey, train_composition
+from anabranch.methods.dcfm import (
+    COMPOSITIONS,
+    Composition,
+    CompositionServer,
+    check_stages,
+    composition,
+    survey,
+    train_composition,
+)
 from anabranch.methods.experts import Expert
 
 QUICK = {"steps": 6, "batch": 16, "hidden": 8, "layers": 1}
@@ -155,6 +163,19 @@ class TestRefusals:
     def test_composed_paths_need_experts_that_compose(self):
         with pytest.raises(UsageError, match="need experts that compose"):
             composition("dcfm-b", student={"paths": "composed"})
+
+    @pytest.mark.parametrize(
+        ("method", "sections", "said"),
+        [
+            ("dcfm-a", {"student": {"steps": 3}}, "student.steps is 3, but 'dcfm-a' has none"),
+            ("dcfm-b", {"student": {"steps": 0}}, "student.steps is 0, but 'dcfm-b' needs"),
+            ("ddm", {"peers": {"rounds": 1}}, "peers.rounds is 1, but 'ddm' has none"),
+        ],
+    )
+    def test_a_named_method_has_its_own_stages(self, method, sections, said):
+        with pytest.raises(UsageError, match=said):
+            check_stages(method, composition(method, **sections))
+        check_stages(method, composition(method))
 
     @pytest.mark.parametrize(
         ("section", "values"),

@@ -123,7 +123,7 @@ class Coverage:
         """Refuses an infeasible regime with the explanation; with `force`, returns it as warnings instead."""
         problems = self.problems()
         if problems and not force:
-            raise DataError(" ".join([*problems, "To try all the same, force it."]))
+            raise DataError(" ".join([*problems, "To try all the same, use --force (in Python, force=True)."]))
         return problems
 
     def _outcomes(self, combinations: Tensor) -> list[Tensor]:

@@ -7,25 +7,35 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from anabranch.errors import unknown
 from anabranch.flow._networks import _stack, register_network
 from anabranch.flow.conditioning._embedding import AttributeEmbedding
 from anabranch.flow.conditioning._evaluate import AdditiveField
 
+ACTIVATIONS: dict[str, type[nn.Module]] = {"silu": nn.SiLU, "selu": nn.SELU}
+
 
 @register_network("conditional-mlp")
 class ConditionalMLP(nn.Module):
-    """A velocity v(x, t, y): `layers` hidden layers of `hidden` SiLU units on x, t and each attribute's embedding.
+    """A velocity v(x, t, y): `layers` hidden layers of `hidden` units on x, t and each attribute's embedding.
 
     `forward(x, t, y)`: x (n, d), t (n,) or a single time, y (n, k) codes below `sizes`, NULL where not given; returns
     (n, d). Nothing depends on the values of y but the rows looked up, so it can be mapped over stacked parameters.
     """
 
     def __init__(
-        self, dimension: int, sizes: Sequence[int], hidden: int = 64, layers: int = 3, embedding: int = 16
+        self,
+        dimension: int,
+        sizes: Sequence[int],
+        hidden: int = 64,
+        layers: int = 3,
+        embedding: int = 16,
+        activation: str = "silu",
     ) -> None:
         super().__init__()
+        unit = _unit(activation)
         self.embedding = AttributeEmbedding(sizes, embedding)
-        self.stack = _stack(dimension + 1 + len(sizes) * embedding, hidden, layers, dimension, nn.SiLU)
+        self.stack = _stack(dimension + 1 + len(sizes) * embedding, hidden, layers, dimension, unit)
 
     def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         told = self.embedding(y).flatten(start_dim=-2)
@@ -41,14 +51,19 @@ class AdditiveMLP(AdditiveField):
     """
 
     def __init__(
-        self, dimension: int, sizes: Sequence[int], hidden: int = 64, layers: int = 3, embedding: int = 16
+        self,
+        dimension: int,
+        sizes: Sequence[int],
+        hidden: int = 64,
+        layers: int = 3,
+        embedding: int = 16,
+        activation: str = "silu",
     ) -> None:
         super().__init__()
+        unit = _unit(activation)
         self.embedding = AttributeEmbedding(sizes, embedding)
-        self.base = _stack(dimension + 1, hidden, layers, dimension, nn.SiLU)
-        self.effects = nn.ModuleList(
-            _stack(dimension + 1 + embedding, hidden, layers, dimension, nn.SiLU) for _ in sizes
-        )
+        self.base = _stack(dimension + 1, hidden, layers, dimension, unit)
+        self.effects = nn.ModuleList(_stack(dimension + 1 + embedding, hidden, layers, dimension, unit) for _ in sizes)
 
     def parts(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         timed = _timed(x, t)
@@ -58,6 +73,12 @@ class AdditiveMLP(AdditiveField):
             term = effect(torch.cat([timed, self.embedding.look_up(i, code)], dim=-1))
             terms.append(torch.where((code < 0).unsqueeze(-1), 0, term))
         return torch.stack(terms)
+
+
+def _unit(activation: str) -> type[nn.Module]:
+    if activation not in ACTIVATIONS:
+        raise unknown("activation", activation, ACTIVATIONS)
+    return ACTIVATIONS[activation]
 
 
 def _timed(x: Tensor, t: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ After "Compositional Generative Modeling from Decentralized Data" (Morshed and B
 """
 
 from anabranch.methods.dcfm._messages import Adopt, PeerSteps
-from anabranch.methods.dcfm._presets import COMPOSITIONS
+from anabranch.methods.dcfm._presets import COMPOSITIONS, check_stages
 from anabranch.methods.dcfm._server import CompositionServer
 from anabranch.methods.dcfm._settings import (
     Composition,
@@ -28,6 +28,7 @@ __all__ = [
     "PeerSettings",
     "PeerSteps",
     "StudentSettings",
+    "check_stages",
     "composition",
     "survey",
     "train_composition",

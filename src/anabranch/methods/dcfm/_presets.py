@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from anabranch.errors import UsageError
+from anabranch.methods.dcfm._settings import Composition
+
 _LOCAL = {"experts": {"penalty": 5.0}}
 _DCFM = {**_LOCAL, "mixture": {"router": "holders"}}
 
@@ -25,3 +28,16 @@ COMPOSITIONS: dict[str, dict[str, Any]] = {
 """FedFlow (Tun et al. 2023), DDM (McAllister et al. 2025) and DFD (Hahn and Lee 2025), each plain and with the local
 penalty; DCFM-A in turn and, as printed, at once; DCFM-B; and two of ours: a student that is additive by construction,
 and a student of DCFM-A's experts on composed paths."""
+
+
+def check_stages(method: str, settings: Composition) -> None:
+    """Refuses settings that add a stage to a named method, or take one away: it would be another method."""
+    preset = COMPOSITIONS[method]
+    for section, key in (("federated", "rounds"), ("peers", "rounds"), ("student", "steps")):
+        has, given = section in preset, getattr(getattr(settings, section), key)
+        if has != bool(given):
+            said = "needs what" if has else "has none of what"
+            raise UsageError(
+                f"{section}.{key} is {given}, but '{method}' {said} that section describes;"
+                f" {'give a number above 0' if has else 'leave it out'}, or choose another method."
+            )

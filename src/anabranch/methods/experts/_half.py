@@ -67,6 +67,7 @@ def expert_network(
     """The network of an expert, or another one of the same size."""
     name = name or settings.network
     options: dict[str, object] = {"hidden": settings.hidden, "layers": settings.layers, "embedding": settings.embedding}
+    options["activation"] = settings.activation
     if name.endswith("unet"):
         options = {"shape": settings.shape, "channels": settings.channels, "patch": settings.patch}
     return network(name, dimension, seed, sizes=sizes, **options).to(settings.dtype)
@@ -79,7 +80,8 @@ def shared_network(
     settings: ExpertSettings, dimension: int, sizes: tuple[int, ...], device: torch.device, name: str = ""
 ) -> nn.Module:
     """A network whose own parameters nobody uses: one for all that bind theirs to it."""
-    kind = (name or settings.network, settings.hidden, settings.layers, settings.embedding, settings.shape)
+    sides = (settings.hidden, settings.layers, settings.embedding, settings.activation)
+    kind = (name or settings.network, *sides, settings.shape)
     key = (*kind, settings.channels, settings.patch, settings.dtype, dimension, sizes, device)
     if key not in _SHARED:
         _SHARED[key] = expert_network(settings, dimension, sizes, name=name).to(device)
