@@ -67,6 +67,21 @@ class TestStudent:
         there = mixture.sample(known, torch.Generator().manual_seed(0), 20, dimension=2).x1
         assert (there.mean(0) - corner_modes()[0]).abs().max() < 0.15
 
+    def test_an_additive_student_may_know_its_terms(self):
+        """Shown single attributes and none as well, c learns the mean over all corners held, which is no corner."""
+        settings = composition(
+            "additive",
+            experts={"hidden": 32, "layers": 2, "full": 0.4, "marginal": 0.3, "unconditional": 0.3},
+            student={"steps": 300, "batch": 128, "rate": 5e-3, "trajectories": 512, "path_steps": 16, "whole": False},
+        )
+        teachers = dict.fromkeys(HELD, exact)
+        student = Student(settings, coverage(), torch.zeros(1), 2, seed=0)
+        student.train(teachers, Mixture(teachers, coverage(), Holders(coverage())), 300)
+        x = torch.zeros(1, 2)
+        nothing = student.field()(x, torch.tensor(0.05), torch.full((1, 2), -1))
+        mean = (corner_modes()[0] + 2 * corner_modes()[1] + corner_modes()[3]) / 4  # of what is held, as often as it is
+        assert float((nothing - mean).abs().max()) < 0.35
+
     def test_teachers_are_asked_only_for_what_they_hold(self):
         asked = {name: set() for name in HELD}
 

@@ -92,8 +92,8 @@ class Ascent(nn.Module):
 
 
 def group_norm(channels: int) -> nn.Module:
-    """Normalisation in eight groups of channels, or as many of 4, 2, 1 as divide them."""
-    return nn.GroupNorm(math.gcd(channels, 8), channels)
+    """Normalisation in eight groups of two channels or more, or as many of 4, 2, 1 as that leaves."""
+    return nn.GroupNorm(math.gcd(max(1, channels // 2), 8) if channels % 2 == 0 else 1, channels)
 
 
 def zeroed(layer: Layer) -> Layer:

@@ -66,7 +66,9 @@ class StudentSettings:
     It learns the teachers' velocities along their own paths (eq. 15): `trajectories` of `path_steps` points, drawn anew
     every `refresh` steps. `paths` "teachers" asks each teacher for combinations that it holds; "composed" also follows
     composed paths of combinations that nobody holds, a share `novel` of all. `penalty` is λ of eq. (17). An `additive`
-    student v = c(x, t) + Σ d_i(x, t, y_i) needs no penalty: its attributes are independent by construction.
+    student v = c(x, t) + Σ d_i(x, t, y_i) needs no penalty: its attributes are independent by construction. It sees
+    `whole` labels alone, which leaves open how the sum is divided among its terms; with `whole` false it sees single
+    attributes and none as well, so that c is unconditional and weights can sharpen the others.
     """
 
     steps: int = 0
@@ -75,6 +77,7 @@ class StudentSettings:
     average: float = 0.99
     penalty: float = 5.0
     additive: bool = False
+    whole: bool = True
     paths: str = "teachers"
     trajectories: int = 2048
     path_steps: int = 48

@@ -64,10 +64,10 @@ class Student:
         return {"loss": matching, "independence": independence, "forward": passes + reused, "backward": passes}
 
     def _draw(self, generator: torch.Generator) -> Example:
-        """A batch of the pool, with the masks of the experts; an additive student sees whole labels alone."""
+        """A batch of the pool, with the masks of the experts; an additive student may see whole labels alone."""
         own, experts, pool = self.settings.student, self.settings.experts, self._pool
         assert pool is not None
-        masking = Masking(1.0, 0.0, 0.0) if own.additive else experts.masking
+        masking = Masking(1.0, 0.0, 0.0) if own.additive and own.whole else experts.masking
         index = torch.randint(len(pool), (own.batch,), generator=generator, device=generator.device)
         shown = shown_attributes(pool.y[index], masking, own.penalty > 0, experts.independence, generator)
         weight = shown.weight.to(pool.x.dtype)
