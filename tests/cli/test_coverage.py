@@ -71,6 +71,22 @@ def test_what_is_missing_is_said(robots):
     assert not record["feasible"] and len(record["problems"]) == 3
 
 
+def test_numbers_stand_to_the_right_and_names_to_the_left(robots):
+    shown = run(robots / "north.npz", robots / "south.npz").stdout
+    assert "│ north │       3 │       2 of 4 │" in shown and "│ wind \\ rain │" not in shown.splitlines()[-1]
+    assert "│ strong      │ 1 (1) │ novel │" in shown and "│ weak        │ 2 (2) │ 2 (1) │" in shown
+
+
+def test_outcomes_that_differ_only_in_case_are_pointed_out(robots):
+    write(robots / "south.npz", ["Weak", "weak"], ["no", "no"])
+    for more in ((), ("--json",)):
+        result = run(robots / "north.npz", robots / "south.npz", *more)
+        assert "wind has 'Weak' and 'weak', which differ only in case" in " ".join(result.stderr.split())
+        assert "differ only" not in result.stdout
+    write(robots / "south.npz", ["strong", "weak"], ["no", "no"])
+    assert "differ only" not in run(robots / "north.npz", robots / "south.npz").output
+
+
 def test_a_partition_is_tried_and_drawn(tmp_path):
     out = tmp_path / "pictures" / "coverage.png"
     words = (

@@ -190,6 +190,14 @@ def test_infeasible_coverage_is_refused_unless_forced(tmp_path):
     assert plain.exit_code == 2 and "are for compositions" in said(plain)
 
 
+def test_outcomes_that_differ_only_in_case_are_pointed_out_before_coverage_is_refused(tmp_path):
+    kind, size = ["x", "x", "y", "X"] * 5, ["s", "l", "s", "l"] * 5
+    np.savez(tmp_path / "a.npz", x=np.zeros((20, 2)), kind=np.array(kind), size=np.array(size))
+    (tmp_path / "mine.toml").write_text('method = "ddm"\n[data]\nfiles = ["a.npz"]\nattributes = ["kind", "size"]\n')
+    result = run("train", tmp_path / "mine.toml", "--out", tmp_path / "run", "--set", "experts.steps=2")
+    assert said(result).startswith("kind has 'X' and 'x', which differ only in case; they count as different")
+
+
 def test_coverage_reads_a_run_file(trained, tmp_path):
     result = run("coverage", trained.parent / "mine.toml")
     assert result.exit_code == 0 and "Every combination follows from the observed ones." in result.output

@@ -200,7 +200,7 @@ SUMMARY = summarise(Table({"x": ["1", "2"]}), {"x": "numeric"})
         (lambda: summarise(Table({"x": []}), {"x": "numeric"}), "no rows"),
         (lambda: summarise(Table({"x": ["1"]}), {}), "Column 'x' has no kind"),
         (lambda: summarise(Table({"x": ["1"]}), {"x": "numerical"}), "did you mean 'numeric'"),
-        (lambda: summarise(Table({"x": ["1", "b"]}), {"x": "numeric"}), "1 values, the first in row 1"),
+        (lambda: summarise(Table({"x": ["1", "b"]}), {"x": "numeric"}), "1 values, the first in row 2"),
         (lambda: summarise(Table({"x": ["1e300"]}), {"x": "numeric"}), "numbers over 1e\\+50"),
         (
             lambda: summarise(Table({"x": [f"id {k}" for k in range(101)]}), {"x": "categorical"}),
@@ -212,7 +212,7 @@ SUMMARY = summarise(Table({"x": ["1", "2"]}), {"x": "numeric"})
         ),
         (
             lambda: encoder_of(a=Table({"x": ["u", "v"]})).encode(Table({"x": ["u", "w"]})),
-            "1 values, the first in row 1, in categories that no silo reported",
+            "1 values, the first in row 2, in categories that no silo reported",
         ),
         (lambda: encoder_of(a=Table({"x": ["1"]})).decode(torch.zeros(2, 3)), r"needs \(n, 1\)"),
         (lambda: encoder_of(a=Table({"x": ["1"]})).decode(torch.full((1, 1), torch.nan)), "not finite"),

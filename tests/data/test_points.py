@@ -35,7 +35,7 @@ def test_arrays_lists_and_tensors_become_float32(x):
         ([[1.0, 2.0]], "Silo 'b' holds only 1 point, at least 2 .* one to train on and one to hold out"),
         (
             [[0, 0], [NAN, 0], [0, INF]],
-            "Silo 'b' holds 2 points of 3 that are not finite, the first in row 1",
+            "Silo 'b' holds 2 points of 3 that are not finite, the first in row 2",
         ),
         ([[0, 0], [0, 1e39]], "1 point of 2 that is not finite"),
         ([1.0, 2.0], r"array of shape \(2,\)"),

@@ -168,8 +168,8 @@ def test_pictures_and_tables_of_what_is_there(tmp_path):
     assert {path.name for path in drawn.values()} == {"data.png", "samples.png"}
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn.values())
     (_, quality), (_, aside) = composition_toy.tables(rows)
-    assert quality[0][:3] == ["problem", "method", "hit_novel"] and len(quality) == 5
-    assert "theta_units" in aside[0]
+    assert quality[0][:3] == ["problem", "method", "hit rate, novel"] and len(quality) == 5
+    assert "communication (θ)" in aside[0]
     assert composition_toy.draw([], [], tmp_path) == {} and composition_toy.tables([]) == []
 
 
@@ -207,9 +207,9 @@ def test_tables_have_the_papers_figures_beside_ours(tmp_path):
     ]
     rows = [row for one in cells for row in composition_cost.run(one)]
     (_, sent), (_, computed) = composition_cost.tables(rows)
-    assert sent[0] == ["problem", "method", "theta_units", "theta_units, paper", *sent[0][4:]]
+    assert sent[0] == ["problem", "method", "communication (θ)", "communication (θ), paper", *sent[0][4:]]
     assert sent[2][:2] == ["silos-2", "dcfm-b"] and sent[2][3] == "2"
-    assert computed[0][2:] == ["forward", "forward, paper", "backward", "backward, paper"]
+    assert computed[0][2:] == [f"passes, {way}{of}" for way in ("forward", "backward") for of in ("", ", paper")]
     (path,) = composition_cost.draw(rows, [], tmp_path).values()
     assert path.read_bytes().startswith(b"\x89PNG") and composition_cost.draw([], [], tmp_path) == {}
     json.dumps(rows)

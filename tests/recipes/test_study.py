@@ -1,6 +1,7 @@
 """Studies: their cells, what a finished one is, which run alone, how checks select rows, and the page."""
 
 import json
+import re
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from anabranch.cli._verbs import app
 from anabranch.errors import RunFolderError, UsageError
 from anabranch.recipes import _reproduce, cells_of, recipe, recipes, reproduce
+from anabranch.recipes._names import metric_name
 from anabranch.recipes._recipe import Recipe
 from anabranch.recipes._study import StudyCell, StudyRun, beside, study
 from anabranch.report._study import write_study_report
@@ -69,7 +71,7 @@ def test_a_cell_is_run_once_and_known_again(tmp_path):
 
 def test_a_finished_cell_with_other_options_is_refused(tmp_path):
     cell(tmp_path / "c").run()
-    with pytest.raises(RunFolderError, match="other options"):
+    with pytest.raises(RunFolderError, match="other options than the recipe now says: rounds is 1 there and 2 now"):
         cell(tmp_path / "c", rounds=2).finished()
 
 
@@ -145,6 +147,33 @@ def test_ours_stand_beside_the_papers():
     assert lines[1:] == [["near", "few", "0.6 ± 0.14", "0.4", "3"], ["near", "many", "0.2", "–", "–"]]
 
 
+GLOSSARY = Path(__file__).parents[2] / "docs" / "glossary.md"
+
+
+def test_tables_call_metrics_by_the_glossarys_names():
+    """Where a line of the glossary is about one metric, and says by itself which."""
+    lines = [line.strip("| ").split(" | ") for line in GLOSSARY.read_text().split("## Metrics")[1].splitlines()]
+    alone = [(line[0], line[1].strip("`")) for line in lines if len(line) > 2 and line[1].count("`") == 2]
+    assert len(alone) > 30
+    for word, metric in alone:
+        if not word.startswith(("its ", "for ")) and word != "seconds":
+            assert set(word.split()) <= set(re.split(r",? ", metric_name(metric))), metric
+
+
+def test_no_two_metrics_of_the_glossary_share_a_name():
+    metrics = set(re.findall(r"`([a-z0-9_]+)`", GLOSSARY.read_text().split("## Metrics")[1]))
+    names = [metric_name(metric) for metric in metrics]
+    assert len(metrics) > 60 and len(set(names)) == len(names)
+
+
+def test_a_tables_header_is_for_people():
+    rows = [row(1.0, metric="fid_novel"), row(2.0, metric="w2_unconditional"), row(3.0, metric="who_knows")]
+    assert beside(rows, [row(2.0, metric="fid_novel")])[0][2:] == [
+        *("FID, novel", "FID, novel, paper"),
+        *("W2, unconditional", "who_knows"),
+    ]
+
+
 def test_figures_at_different_x_are_not_mixed():
     assert [line[2:] for line in beside([row(1.0, x=10), row(3.0, x=20)], [])[1:]] == [["10", "1"], ["20", "3"]]
 
@@ -186,6 +215,7 @@ def test_the_verb_prints_json_and_writes_the_page(tmp_path):
     assert {row["problem"] for row in printed["rows"]} == {"traffic-50d", "evolution"}
     assert [path.name for path in map(Path, printed["pictures"].values())] == ["evolution.png"]
     page = (tmp_path / "report.html").read_text()
-    assert "numbers_ratio" in page and "data:image/png;base64," in page
+    assert "numbers_ratio" in {row["metric"] for row in printed["rows"]} and "numbers_ratio" not in page
+    assert ">traffic</th>" in page and "data:image/png;base64," in page
     shown = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])  # nothing is run again
     assert shown.exit_code == 0 and "Numbers on the wire" in shown.stdout

@@ -49,6 +49,36 @@ def test_a_third_attribute_has_a_panel_for_each_outcome():
     assert figure.legends[0].get_texts()[-1].get_text() == "no expert has met an outcome"
 
 
+def scale(axis):
+    """Where the small ticks are, and what they say."""
+    texts = [label.get_text().replace("−", "-") for label in axis.get_ticklabels(minor=True)]
+    return dict(zip(texts, axis.get_minorticklocs().tolist(), strict=False)), len(texts)
+
+
+def test_points_have_a_scale_on_the_outer_axes_and_images_none():
+    space = AttributeSpace.of({"a": "12", "b": "123"})
+    known = cells(space)
+    with style():
+        (axes,) = grid_figure(known, "points").axes
+        (bare,) = grid_figure(cells(space, (1, 4, 4)), "images").axes
+    (across, many), (down, few) = scale(axes.xaxis), scale(axes.yaxis)
+    assert many % 3 == few % 2 == 0 and 2 <= len(across) <= 5 and scale(bare.xaxis)[1] == 0
+    left = [patch for patch in axes.collections if patch.get_offsets()[0, 0] > 1.5][-1].get_offsets()  # the last cell
+    true = known.x[known.label == 5]
+    for place, (ticks, at) in enumerate(((across, left[:, 0]), (down, left[:, 1]))):
+        values = sorted(map(float, ticks))
+        places = [ticks[f"{value:g}"] for value in values]  # the last of each: that of the last column and row
+        slope = (places[-1] - places[0]) / (values[-1] - values[0])
+        assert np.allclose(places[0] + slope * (true[:, place] - values[0]), at)
+
+
+def test_small_cells_share_one_scale_in_the_corner():
+    space = AttributeSpace.of({"a": "1234567890", "b": "1234567890ab"})
+    with style():
+        (axes,) = grid_figure(cells(space), "small").axes
+    assert axes.xaxis.get_minorticklocs().max() < 0.5 and axes.yaxis.get_minorticklocs().min() > 8.5
+
+
 def test_pictures_are_png_and_four_attributes_are_refused():
     space = AttributeSpace.of({"a": "12", "b": "12"})
     assert draw_grid(cells(space, (3, 2, 2)), "$images$").startswith(b"\x89PNG")

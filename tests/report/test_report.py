@@ -11,10 +11,12 @@ import pytest
 import torch
 
 from anabranch.errors import RunFolderError, UsageError
-from anabranch.report import comparison, summary_table, table, write_report
-from anabranch.report._style import looks
+from anabranch.report import comparison, figure_columns, summary_table, table, write_report
+from anabranch.report._style import looks, style
+from anabranch.report._training import training_figure
 from anabranch.report._words import failures, findings
 from anabranch.runs import RunFolder, from_dict, train
+from tests.runs.composing import composing
 
 NASTY = r'a <b>&"$\frac$</title><script>alert(1)</script>'
 TINY = {
@@ -243,3 +245,30 @@ def test_many_methods_have_looks_of_their_own(runs, tmp_path):
     found = looks(content)
     assert len({(look.color, look.dash) for look in found.values()}) == 13
     assert found["icfm"].dash == "--" and content.methods[-1] == "icfm"
+
+
+def test_every_phase_of_a_composition_has_a_panel_for_its_loss(tmp_path):
+    """Phases in the order in which they train, whatever the order of the runs; each counts its own rounds."""
+    for method in ("fedflow", "ddm", "dcfm-b", "hybrid"):
+        train(composing(method), tmp_path / method)
+    both = comparison([tmp_path / "dcfm-b", tmp_path / "hybrid", tmp_path / "fedflow"])
+    with style():
+        panels = {axes.get_title(loc="left"): axes for axes in training_figure(both, looks(both)).axes}
+    assert list(panels) == ["loss, federated", "loss, experts", "loss, peers", "loss, student"]
+    assert [len(axes.lines) for axes in panels.values()] == [1, 2, 1, 2]
+    logged = [r["loss"] for r in RunFolder(tmp_path / "hybrid").metrics() if r["phase"] == "peers"]
+    (line,) = panels["loss, peers"].lines
+    assert line.get_xdata().tolist() == [1, 2] and line.get_ydata().tolist() == pytest.approx(logged)
+    alone = comparison([tmp_path / "ddm"])
+    with style():
+        (axes,) = training_figure(alone, looks(alone)).axes
+    assert axes.get_title(loc="left") == "flow-matching loss"
+
+
+def test_figures_stand_to_the_right_and_names_to_the_left():
+    header = ["silo", "samples", "seen", "spread", "limit", "what it is"]
+    first = ["north", "120", "3 of 4", "0.6 ± 0.14", "no limit", "12 points of a plane"]
+    second = ["7", "1,024", "novel", "–", "1.2 kB", "2"]
+    assert figure_columns([header, first, second]) == [False, True, True, True, True, False]
+    assert figure_columns([["a", "b"], ["1", "2"]], names=2) == [False, False]
+    assert figure_columns([["a", "b"]]) == [False, False]

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,31 +97,54 @@ def test_samples_of_tables_can_be_decoded(tables, tmp_path):
     assert str(tables.parent) not in (tmp_path / "out" / "card.json").read_text()
 
 
+def files(folder):
+    return {path.relative_to(folder): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
 class TestRefusals:
-    def refusal(self, error, words, *given):
-        with pytest.raises(error, match=words):
-            export(*given)
+    @pytest.fixture
+    def copy(self, run, tmp_path):
+        return Path(shutil.copytree(run, tmp_path / "run"))
 
-    def test_what_is_no_run(self, tmp_path):
-        self.refusal(RunFolderError, "is no run folder", tmp_path)
+    @pytest.fixture
+    def refused(self, tmp_path):
+        """Asks for an export that must not be; it leaves every file as it was, and no new one."""
 
-    def test_an_unfinished_run(self, run, tmp_path):
-        shutil.copytree(run, tmp_path / "run")
-        (tmp_path / "run" / "results.json").unlink()
-        self.refusal(RunFolderError, "has not finished", tmp_path / "run")
+        def ask(error, words, run, out=None):
+            before = files(tmp_path)
+            with pytest.raises(error, match=words):
+                export(run, out)
+            assert files(tmp_path) == before
 
-    def test_a_run_without_its_last_checkpoint(self, run, tmp_path):
-        shutil.copytree(run, tmp_path / "run")
-        *_, last = sorted((tmp_path / "run" / "checkpoints").iterdir())
+        return ask
+
+    def test_what_is_no_run(self, refused, tmp_path):
+        refused(RunFolderError, "is no run folder", tmp_path)
+        (tmp_path / "config.json").write_text("{")
+        refused(RunFolderError, "cannot be used", tmp_path)
+        assert list(tmp_path.iterdir()) == [tmp_path / "config.json"]
+
+    def test_an_unfinished_run(self, refused, copy):
+        (copy / "results.json").unlink()
+        refused(RunFolderError, "has not finished; end it with 'anabranch resume'", copy)
+        assert not (copy / "export").exists()
+
+    def test_a_run_without_its_last_checkpoint(self, refused, copy):
+        *_, last = sorted((copy / "checkpoints").iterdir())
         last.write_bytes(last.read_bytes()[:-1])
-        self.refusal(CheckpointError, "last sound checkpoint", tmp_path / "run")
-        shutil.rmtree(tmp_path / "run" / "checkpoints")
-        self.refusal(CheckpointError, "no checkpoint any more", tmp_path / "run")
+        refused(CheckpointError, "last sound checkpoint", copy)
+        for path in (copy / "checkpoints").iterdir():
+            path.write_bytes(path.read_bytes()[:-1])
+        refused(CheckpointError, "No sound checkpoint is left", copy)
+        shutil.rmtree(copy / "checkpoints")
+        refused(CheckpointError, "no checkpoint any more", copy)
+        assert not (copy / "export").exists()
 
-    def test_a_folder_that_is_not_empty(self, run, tmp_path):
-        (tmp_path / "mine.txt").touch()
-        self.refusal(RunFolderError, "is not empty", run, tmp_path)
-        self.refusal(RunFolderError, "is not empty", run, tmp_path / "mine.txt")
+    def test_a_folder_that_is_not_empty(self, refused, run, tmp_path):
+        (tmp_path / "mine.txt").write_text("mine")
+        refused(RunFolderError, "is not empty", run, tmp_path)
+        refused(RunFolderError, "is not empty", run, tmp_path / "mine.txt")
+        assert (tmp_path / "mine.txt").read_text() == "mine"
 
     @pytest.mark.parametrize("harm", ["cut", "other", "card", "pickle", "empty"])
     def test_a_damaged_export_is_not_loaded(self, run, tmp_path, harm):

@@ -7,7 +7,7 @@ import torch
 
 import anabranch.runs._drive as drive
 from anabranch.errors import CheckpointError, RunFolderError
-from anabranch.runs import Notes, RunFolder, draw_samples, resume, train
+from anabranch.runs import Notes, RunFolder, differences, draw_samples, resume, train
 from tests.runs.tiny import tiny
 
 COUPLINGS = ["independent", "minibatch", "potential", "entropic", "balanced", "semidiscrete"]
@@ -106,10 +106,51 @@ def test_ctrl_c_saves_and_then_stops(tmp_path, monkeypatch):
     assert_same_end(tmp_path / "whole", tmp_path / "stopped")
 
 
+def test_ctrl_c_is_answered_during_the_round_and_a_second_one_stops_it(tmp_path, monkeypatch):
+    """The round would take a minute: what is said must not wait for it, and the run goes on from what was saved."""
+    import os
+    import signal
+    import time
+
+    said, waited = [], []
+    step = drive.FlowServer._train
+
+    def slow(server, number):
+        if number == 7 and not waited:
+            os.kill(os.getpid(), signal.SIGINT)
+            deadline = time.monotonic() + 10
+            while not said and time.monotonic() < deadline:
+                time.sleep(0.01)
+            waited.append(list(said))
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(60)
+        return step(server, number)
+
+    monkeypatch.setattr(drive.FlowServer, "_train", slow)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(), tmp_path / "stopped", Notes(say=said.append))
+    assert waited == [said] and "this round is finished first" in said[0]
+    assert f"'anabranch resume {tmp_path / 'stopped'}' then goes on from round 5" in said[0]
+    assert RunFolder(tmp_path / "stopped").checkpoints()[-1] == 5
+    resume(tmp_path / "stopped")
+    monkeypatch.undo()
+    train(tiny(), tmp_path / "whole")
+    assert_same_end(tmp_path / "whole", tmp_path / "stopped")
+
+
 def test_a_folder_of_another_run_is_refused(tmp_path):
     train(tiny(), tmp_path)
-    with pytest.raises(RunFolderError, match="holds another run"):
+    with pytest.raises(RunFolderError, match=r'holds another run: method is "vanilla" there and "lot" now, coupling'):
         train(tiny(method="lot", coupling={"name": "minibatch"}), tmp_path)
+
+
+def test_of_many_settings_that_differ_the_first_are_named_and_the_others_counted():
+    old = {"seed": 0, "flow": {"rounds": 1, "rate": 0.1}, "data": {"files": ["a" * 80], "points": 3}, "same": 1}
+    new = {"seed": 1, "flow": {"rounds": 2}, "data": {"files": ["b" * 80], "points": 4}, "same": 1}
+    text = differences(old, new)
+    assert text.startswith("seed is 0 there and 1 now, flow.rounds is 1 there and 2 now, flow.rate is 0.1 there and")
+    assert text.endswith("and not set now, 2 more settings differ")
+    assert len(differences({"files": ["a" * 80]}, {"files": ["b" * 80]})) < 160
 
 
 def test_two_runs_in_one_folder_are_refused(tmp_path):

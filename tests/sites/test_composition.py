@@ -105,7 +105,7 @@ def test_attributes_and_outcomes_survive_site_toml(tmp_path):
     ("options", "words"),
     [
         ({"file": "a.csv", "attributes": NAMES}, "only .npz archives"),
-        ({"file": "a.npz", "attributes": NAMES, "outcomes": {"x": ("1", "2")}}, "different attributes"),
+        ({"file": "a.npz", "attributes": NAMES, "outcomes": {"x": ("1", "2")}}, "the same attributes"),
     ],
 )
 def test_attributes_that_cannot_be_get_a_sentence(options, words):

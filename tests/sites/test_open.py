@@ -122,7 +122,7 @@ def test_the_policy_of_the_file_is_enforced(tmp_path, lab):
         ("a.npy", b"nothing", {}, DataError, "does not hold plain arrays"),
         ("a.npy", np.zeros((0, 2)), {}, DataError, "holds no points"),
         ("a.npy", np.zeros((1, 2)), {}, DataError, "only 1 point"),
-        ("a.npy", np.array([[0.0, 1.0], [np.nan, 2.0], [3.0, 4.0]]), {}, DataError, "not finite, the first in row 1"),
+        ("a.npy", np.array([[0.0, 1.0], [np.nan, 2.0], [3.0, 4.0]]), {}, DataError, "not finite, the first in row 2"),
         ("a.npy", np.array([["x", "y"]]), {}, DataError, "real numbers"),
     ],
 )

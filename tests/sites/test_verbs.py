@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -70,6 +71,13 @@ class TestInit:
         lab.table(tmp_path / "rows.txt")
         code, output = run("init", tmp_path / "north", *words)
         assert code == 2 and sentence in output and not (tmp_path / "north").exists()
+
+    def test_data_that_a_check_would_refuse_is_refused_at_once(self, tmp_path):
+        arrays = {"color": np.array(["red", "blue"] * 15), "digit": np.arange(30) % 3}
+        np.savez(tmp_path / "a.npz", x=np.zeros((30, 2)), **arrays)
+        code, output = run("init", tmp_path / "north", "--data", tmp_path / "a.npz", "--method", "lot")
+        assert code == 1 and "it must hold x and may hold label" in output and not (tmp_path / "north").exists()
+        assert run("init", tmp_path / "north", "--data", tmp_path / "a.npz", "--method", "ddm")[0] == 0
 
 
 class TestCheck:

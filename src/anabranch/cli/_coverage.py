@@ -13,6 +13,7 @@ from rich.markup import escape
 from anabranch.cli._show import console, print_table, sentences
 from anabranch.cli._silos import Json, Seed
 from anabranch.errors import UsageError
+from anabranch.runs import spelling_hints
 
 if TYPE_CHECKING:
     from anabranch.data.attributes import Attributed, Coverage
@@ -67,6 +68,8 @@ def coverage(
         found = _of_run((files or [])[0])
     else:
         found = _of_files(files or [], attributes, observed, silos, partition, alpha, seed)
+    for hint in spelling_hints(found.space):
+        console.print(f"[yellow]{escape(hint)}[/yellow]", highlight=False)
     if out is not None:
         from anabranch.federation import write_atomically
         from anabranch.report._coverage import draw_coverage
@@ -149,7 +152,8 @@ def _print(found: Coverage) -> None:
     elif len(space) <= LISTED:
         print_table(_list(found), "Samples of each combination")
     else:
-        print_table(_outcomes(found), f"Samples of each outcome ({len(space)} combinations: too many to list)")
+        title = f"Samples of each outcome ({len(space)} combinations: too many to list)"
+        print_table(_outcomes(found), title, names=2)
     print_table(_silos(found), "Silos")
     print_table(_summary(found), "Coverage (counted on this machine; nothing was sent)")
     problems = found.problems()

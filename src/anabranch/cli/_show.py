@@ -134,11 +134,16 @@ def cell_watch(title: str) -> Iterator[Callable[[Sequence[AnyCell], Sequence[Any
         yield watch
 
 
-def print_table(lines: Sequence[Sequence[str]], title: str) -> None:
-    """A table on standard output; its first line is the header."""
+def print_table(lines: Sequence[Sequence[str]], title: str, names: int = 1) -> None:
+    """A table on standard output; its first line is the header. Figures stand to the right, names to the left.
+
+    The first `names` columns are names, whatever they look like.
+    """
+    from anabranch.report import figure_columns
+
     table = Table(title=title, title_justify="left")
-    for number, name in enumerate(lines[0]):
-        table.add_column(name, justify="left" if number < 2 else "right", overflow="fold")
+    for name, figures in zip(lines[0], figure_columns(lines, names), strict=True):
+        table.add_column(escape(name), justify="right" if figures else "left", overflow="fold")
     for line in lines[1:]:
         table.add_row(*(escape(cell) for cell in line))
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else 140).print(table)

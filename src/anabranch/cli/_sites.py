@@ -38,11 +38,14 @@ def init(
 ) -> None:
     """Make a site's folder: a commented site.toml and a secret. Nothing of the data is copied."""
     from anabranch.sites import new_settings, write_site
+    from anabranch.sites._open import load_silo
 
     if not data.is_file():
         raise UsageError(f"There is no file {data}; name the site's data with --data.")
     chosen, named = (tuple(word.strip() for word in text.split(",") if word.strip()) for text in (columns, attributes))
-    write_site(folder, new_settings(folder, data, name, method, chosen, held_out, named))
+    settings = new_settings(folder, data, name, method, chosen, held_out, named)
+    load_silo(folder, settings)  # data that the site could not open is refused here, as 'site check' would
+    write_site(folder, settings)
     typer.echo(f"Wrote {folder / 'site.toml'}. Read it, then: anabranch site check {folder}")
 
 

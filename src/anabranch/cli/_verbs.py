@@ -120,7 +120,8 @@ def train(
 ) -> None:
     """Train one run: a cell of a recipe, or your own data described in a TOML file.
 
-    Stopping it, even with kill -9, loses at most the work since the last checkpoint; 'anabranch resume' continues.
+    Ctrl-C ends the round, saves and stops; pressed twice it stops at once. That, or even kill -9, loses at most the
+    work since the last checkpoint; 'anabranch resume' continues.
     """
     from anabranch.cli._config import config_of
     from anabranch.engines import train_on

@@ -138,7 +138,7 @@ class CategoricalColumn:
         indices = [usual if text in MISSING else place.get(text, -1) for text in values]
         if -1 in indices:
             raise DataError(
-                f"Column '{self.name}' has {indices.count(-1)} values, the first in row {indices.index(-1)},"
+                f"Column '{self.name}' has {indices.count(-1)} values, the first in row {indices.index(-1) + 1},"
                 " in categories that no silo reported; summarise the tables again, with this one among them."
             )
         return torch.eye(self.width, dtype=torch.float64)[torch.tensor(indices, dtype=torch.long)]
@@ -312,7 +312,7 @@ def _numbers(name: str, values: Sequence[str]) -> list[float]:
     bad = [row for row, text in enumerate(values) if text not in MISSING and not is_number(text)]
     if bad:
         raise DataError(
-            f"Column '{name}' should hold numbers, but {len(bad)} values, the first in row {bad[0]}, are"
+            f"Column '{name}' should hold numbers, but {len(bad)} values, the first in row {bad[0] + 1}, are"
             " none; correct them or call the column categorical."
         )
     numbers = [float(text) for text in values if text not in MISSING]

@@ -38,8 +38,8 @@ def check_points(
 
     >>> check_points([[0, 1], [2, float("nan")]], "Silo 'b'")
     Traceback (most recent call last):
-    anabranch.errors.DataError: Silo 'b' holds 1 point of 2 that is not finite, the first in row 1;
-    remove or impute it.
+    anabranch.errors.DataError: Silo 'b' holds 1 point of 2 that is not finite, the first in row 2 (row 1 is the
+    first); remove or impute it.
     """
     points = _tensor(x, owner)
     if points.numel() == 0 and (points.ndim < 2 or len(points) == 0):
@@ -65,7 +65,7 @@ def check_points(
         verb, them = ("is", "it") if len(bad) == 1 else ("are", "them")
         raise DataError(
             f"{owner} holds {len(bad)} point{'s' if len(bad) > 1 else ''} of {len(points)} that {verb} not"
-            f" finite, the first in row {int(bad[0])}; remove or impute {them}."
+            f" finite, the first in row {int(bad[0]) + 1} (row 1 is the first); remove or impute {them}."
         )
     return points
 

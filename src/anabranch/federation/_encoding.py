@@ -30,10 +30,11 @@ def encode(message: Message) -> bytes:
 
     tensors = {name: t.detach().cpu().contiguous() for name, t in tensors_of(message).items()}
     seen: set[int] = set()
-    for name, tensor in tensors.items():  # one tensor may stand in two fields; the format wants two
-        if tensor.data_ptr() in seen:
+    for name, tensor in tensors.items():  # two fields may show the same memory; the format wants two
+        place = tensor.untyped_storage().data_ptr()
+        if place in seen:
             tensors[name] = tensor.clone()
-        seen.add(tensor.data_ptr())
+        seen.add(place)
     body = save(tensors) if tensors else b""
     header = _header(message, len(body)).encode()
     return len(header).to_bytes(4, "little") + header + body

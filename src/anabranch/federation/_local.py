@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ from anabranch.errors import AnabranchError, UsageError
 from anabranch.federation._message import Envelope, Message, numbers_of
 from anabranch.federation._privacy import Postprocessor, guarded_answer
 from anabranch.federation._silo import Silo, fused_answer
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -74,7 +77,8 @@ class LocalEngine:
             silo.round = envelope.round
         try:
             reply = half(silos, envelope.question, torch.tensor(share))
-        except Exception:  # whoever is at fault is found, and named, by asking one by one
+        except Exception as error:  # whoever is at fault is found, and named, by asking one by one
+            LOG.info("'%s' is asked in turn: together it raised %s", envelope.question.kind, type(error).__name__)
             return None
         guarded = any(reply.kind in postprocessor.kinds for postprocessor in self.postprocessors)
         return reply if _finite(reply) and not guarded else None

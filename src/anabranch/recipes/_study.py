@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.errors import RunFolderError, UsageError
-from anabranch.runs import Row, RunFolder
+from anabranch.recipes._names import metric_name
+from anabranch.runs import Row, RunFolder, differences
 
 Lines = list[list[str]]  # of a table, its header first
 
@@ -72,10 +73,11 @@ class StudyRun:
         folder = RunFolder(self.path)
         if not folder.finished:
             return False
-        if folder.read_json("config.json") != self.record():
+        if (old := folder.read_json("config.json")) != self.record():
             raise RunFolderError(
-                f"{self.path} was computed with other options than the recipe now says; choose another folder with"
-                " --out, or delete that one to have it computed again."
+                f"{self.path} was computed with other options than the recipe now says:"
+                f" {differences(_named(old), _named(self.record()))}. Choose another folder with --out, or delete that"
+                " one to have it computed again."
             )
         return True
 
@@ -109,6 +111,11 @@ class Presentation:
     pictures: dict[str, Path] = field(default_factory=dict)
 
 
+def _named(record: dict[str, Any]) -> dict[str, Any]:
+    """A cell's record with its options under the names that they have in the recipe."""
+    return {**{key: value for key, value in record.items() if key != "options"}, **record.get("options", {})}
+
+
 def study(name: str) -> Any:
     """The module of that name."""
     module = f"anabranch.recipes.studies.{name}"
@@ -133,6 +140,8 @@ def present(
 def beside(rows: Sequence[Row], published: Sequence[Row]) -> Lines:
     """Means over seeds, ± their standard deviation, a line for each cell and x; the paper's figures beside ours.
 
+    Metrics have their names for people.
+
     >>> row = {"problem": "p", "method": "m", "seed": 0, "metric": "accuracy", "value": 0.5}
     >>> beside([row, {**row, "seed": 1, "value": 0.7}], [{**row, "value": 0.65, "spread": 0.01}])
     [['problem', 'method', 'accuracy', 'accuracy, paper'], ['p', 'm', '0.6 ± 0.14', '0.65 ± 0.01']]
@@ -145,8 +154,8 @@ def beside(rows: Sequence[Row], published: Sequence[Row]) -> Lines:
     for row in rows:
         line = values.setdefault((row["problem"], row["method"], row.get("x")), {})
         line.setdefault(row["metric"], []).append(row["value"])
-    header = ["problem", "method", *["x"][: int(has_x)], *(f"{m}, paper" if paper else m for m, paper in columns)]
-    lines = [header]
+    titles = [f"{metric_name(metric)}, paper" if paper else metric_name(metric) for metric, paper in columns]
+    lines = [["problem", "method", *["x"][: int(has_x)], *titles]]
     for (problem, method, x), found in values.items():
         cells = [
             _published(theirs.get((problem, method, m))) if paper else _mean(found.get(m, [])) for m, paper in columns

@@ -6,7 +6,7 @@ from anabranch.report._page import write_report
 from anabranch.report._read import Comparison, Run, comparison
 from anabranch.report._statistics import Statistics
 from anabranch.report._study import write_study_report
-from anabranch.report._table import Table, summary_table, table
+from anabranch.report._table import Table, figure_columns, summary_table, table
 
 __all__ = [
     "Cells",
@@ -22,6 +22,7 @@ __all__ = [
     "draw_matrix",
     "draw_sheet",
     "draw_way",
+    "figure_columns",
     "summary_table",
     "table",
     "write_report",

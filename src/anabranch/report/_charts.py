@@ -1,4 +1,4 @@
-"""Line and dot charts: W2 against steps, training, the coupling, the bytes."""
+"""Line and dot charts: W2 against steps, the coupling, the bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anabranch.report._read import Comparison, Run
+from anabranch.report._read import Comparison
 from anabranch.report._statistics import Statistics
 from anabranch.report._style import EXCHANGES, FAINT, SOFT, EndLabel, Look, label_ends, plain
 from anabranch.report._table import number, short
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Looks = dict[str, Look]
-CURVES = {
-    "loss": "flow-matching loss",
-    "value": "dual value of the coupling",
-    "chi_square": "χ² of the points' usage",
-}
 DISTANCES = {"w2": "W₂ to the target", "sliced_w2": "sliced W₂ to held-out points"}
 
 
@@ -63,7 +58,7 @@ def _distance_panel(axes: Axes, statistics: Statistics, problem: str, metric: st
     axes.set_yscale("log")
     if metric == "w2":
         _floor(axes, statistics, problem)
-    _plain_log(axes, counts)
+    plain_log(axes, counts)
     axes.set_title(plain(problem))
     axes.set_xlabel("Euler steps (NFE)")
     axes.set_ylabel(DISTANCES[metric])
@@ -85,85 +80,6 @@ def _floor(axes: Axes, statistics: Statistics, problem: str) -> None:
             fontsize=9,
         )
         axes.set_ylim(bottom=min(axes.get_ylim()[0], level / 1.25))
-
-
-def training_figure(comparison: Comparison, looks: Looks) -> Figure | None:
-    """Loss over rounds, and what the preparation phases watch, smoothed; a row a problem."""
-    curves = {
-        (problem, quantity): found
-        for problem in comparison.problems
-        for quantity in CURVES
-        if (found := _curves(comparison, problem, quantity))
-    }
-    if not curves:
-        return None
-    from matplotlib.figure import Figure
-
-    problems = [p for p in comparison.problems if any(key[0] == p for key in curves)]
-    columns = [q for q in CURVES if any(key[1] == q for key in curves)]
-    figure = Figure(figsize=(max(5.5, 3.65 * len(columns)), 2.9 * len(problems)), layout="constrained")
-    grid = figure.subplots(len(problems), len(columns), squeeze=False)
-    for row, problem in enumerate(problems):
-        for column, quantity in enumerate(columns):
-            axes = grid[row, column]
-            if (problem, quantity) not in curves:
-                axes.set_axis_off()
-                continue
-            _curve_panel(axes, curves[problem, quantity], looks, quantity)
-            axes.set_title(CURVES[quantity] if len(problems) == 1 else f"{CURVES[quantity]}\n{plain(problem)}")
-    return figure
-
-
-def _curve_panel(axes: Axes, curves: dict[str, tuple[list[float], list[float]]], looks: Looks, quantity: str) -> None:
-    ends = []
-    for method, (x, y) in curves.items():
-        look = looks[method]
-        axes.plot(x, y, look.dash, color=look.color, linewidth=1.5, marker=look.marker if len(x) < 2 else "")
-        ends.append(EndLabel(method, x[-1], y[-1], look.color))
-    if quantity != "value" and min(min(y) for _, y in curves.values()) > 0:
-        axes.set_yscale("log")
-        _plain_log(axes, None)
-    if quantity == "value":  # the first rounds start far off; what matters is where it settles
-        settled = [v for _, y in curves.values() for v in y[len(y) // 10 :]]
-        low, high = min(settled), max(settled)
-        margin = max(0.15 * (high - low), 0.05 * abs(high))
-        axes.set_ylim(low - margin, high + margin)
-    axes.set_xlabel("round of its phase")
-    axes.set_xlim(left=0)
-    label_ends(axes, ends, gap=0.085)
-
-
-def _curves(comparison: Comparison, problem: str, quantity: str) -> dict[str, tuple[list[float], list[float]]]:
-    """By method: rounds since its phase began, and the mean over seeds, smoothed."""
-    names = ("dual", "semidual") if quantity == "value" else (quantity,)
-    found = {}
-    for method in comparison.methods:
-        gathered: dict[int, list[float]] = {}
-        for run in comparison.of(problem, method):
-            for round_, value in _logged(run, names):
-                gathered.setdefault(round_, []).append(value)
-        if gathered:
-            rounds = sorted(gathered)
-            means = np.array([np.mean(gathered[round_]) for round_ in rounds])
-            found[method] = ([float(r) for r in rounds], _smooth(means).tolist())
-    return found
-
-
-def _logged(run: Run, names: tuple[str, ...]) -> list[tuple[int, float]]:
-    """(round of the phase, value) from the first phase that logs one of these."""
-    phase = next((r["phase"] for r in run.metrics if any(name in r for name in names)), None)
-    first = next((i for i, r in enumerate(run.metrics) if r["phase"] == phase), 0)
-    before = run.metrics[first - 1]["round"] if first else 0
-    values = [(r["round"] - before, r[n]) for r in run.metrics if r["phase"] == phase for n in names if n in r]
-    return [(round_, float(value)) for round_, value in values if np.isfinite(value)]
-
-
-def _smooth(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """A centred moving average over a twentieth of the curve; the ends average over what there is."""
-    width = max(1, len(values) // 20) | 1
-    kernel = np.ones(width)
-    weight = np.convolve(np.ones(len(values)), kernel, "same")
-    return np.asarray(np.convolve(values, kernel, "same") / weight)
 
 
 def coupling_figure(comparison: Comparison, looks: Looks) -> Figure | None:
@@ -309,7 +225,7 @@ def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
     return figure, axes
 
 
-def _plain_log(axes: Axes, counts: list[int] | None) -> None:
+def plain_log(axes: Axes, counts: list[int] | None) -> None:
     """Ticks in plain figures: matplotlib's powers of ten would need formulas."""
     from matplotlib.ticker import LogLocator, NullLocator
 

@@ -21,6 +21,7 @@ Array = np.ndarray[Any, Any]
 DOTS = 130  # an inch
 SEEN, NOVEL = FEDERATED[0], FEDERATED[1]
 INNER = 0.86  # side of what is drawn in a cell of side one: the rest sets cells apart
+ROOMY = 1.0  # side of a cell, in inches, that has room for a scale of its own
 NAMED = 40  # outcomes beyond which axes have no names
 
 
@@ -137,6 +138,27 @@ def _panel(axes: Axes, cells: Cells, number: int, side: float) -> None:
     axes.tick_params(length=0)
     axes.grid(False)
     axes.spines[:].set_visible(False)
+    if corners is not None:
+        _scales(axes, corners, (len(rows), len(columns)), side, flat=cells.x.shape[1] < 2)
+
+
+def _scales(axes: Axes, corners: Array, cells: tuple[int, int], side: float, flat: bool) -> None:
+    """The scale that all cells share, below the last row and to the left of the first column; where cells are small,
+    below and beside the one in the corner alone. Points of one coordinate (`flat`) have none to the left."""
+    from matplotlib.ticker import MaxNLocator
+
+    for place, axis in enumerate((axes.xaxis, axes.yaxis)):
+        low, high = corners[:, place]
+        ticks = [tick for tick in MaxNLocator(nbins=4).tick_values(low, high) if low <= tick <= high]
+        share = (np.array(ticks) - low) / (high - low) - 0.5
+        count = cells[1 - place]
+        shown = range(count) if side >= ROOMY else range(1) if place == 0 else range(count - 1, count)
+        if flat and place == 1:
+            continue
+        places = [number + INNER * each for number in shown for each in (share if place == 0 else -share)]
+        axis.set_ticks(places, [f"{tick:g}".replace("-", "−") for tick in ticks] * len(shown), minor=True)
+        axis.set_tick_params(which="minor", length=2.5, labelsize=7.5, pad=2)
+        axis.set_tick_params(which="major", pad=16 if place == 0 else 24)
 
 
 def _frame(axes: Axes, cells: Cells, label: int, row: int, column: int, drawn: bool) -> None:

@@ -19,6 +19,7 @@ from anabranch.report._paths import Scene, frame, landing_frame, panel, paths_fi
 from anabranch.report._read import Comparison, Run, comparison
 from anabranch.report._style import Look, looks, style
 from anabranch.report._table import MISSING, Table, number, table
+from anabranch.report._training import training_figure
 from anabranch.runs import COMPOSED, PLAIN
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class _Writer:
             caption += " The loss does not rank couplings: straight paths leave less to predict."
         if any("dual" in record or "semidual" in record for run in self.content.runs for record in run.metrics):
             caption += " Dual values estimate the optimal cost from below."
-        figure = self._draw(_charts.training_figure(self.content, self.looks), "training", caption)
+        figure = self._draw(training_figure(self.content, self.looks), "training", caption)
         sentences = [_html.paragraph(text, "note") for run in self.content.runs if (text := _words.failures(run))]
         return _html.section("training", "Training", figure, *sentences)
 

@@ -9,6 +9,7 @@ from typing import Any
 from anabranch.federation import write_atomically
 from anabranch.report import _html
 from anabranch.report._page import _checks as checks_section
+from anabranch.report._table import figure_columns
 
 
 def write_study_report(
@@ -39,11 +40,6 @@ def _picture(title: str, path: Path) -> str:
 
 
 def _table(title: str, lines: Sequence[Sequence[str]]) -> str:
-    """Figures to the right, below one another; what is not a figure in any line to the left."""
-    columns = list(zip(*lines[1:], strict=True)) or [()] * len(lines[0])
-    kinds = ["figure" if any(_figure(text) for text in column) else "name" for column in columns]
+    """Figures to the right, below one another; names to the left."""
+    kinds = ["figure" if figures else "name" for figures in figure_columns(lines)]
     return f"<h3>{_html.escape(title)}</h3>\n{_html.grid(lines[0], lines[1:], kinds)}"
-
-
-def _figure(text: str) -> bool:
-    return text.lstrip("+-−").replace(",", "").replace(".", "")[:1].isdigit()

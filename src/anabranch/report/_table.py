@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,9 @@ from anabranch.report._statistics import Statistics, Value
 from anabranch.runs import Row
 
 MISSING = "–"
+WORD = 12  # letters of what may stand in a column of figures in place of one, as in "novel" or "no limit"
+# A number, and then at most a spread, a whole that it is of, a count in brackets or a unit.
+_FIGURE = re.compile(r"[+−-]?\d[\d.,]*(e[+-]?\d+)?( (±|of) [\d.,e+-]+| \(\d+\)| ?[%\w]{1,3})?")
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,21 @@ def summary_table(rows: Iterable[Row], nfe: Sequence[int] = (1, 3, 10, 100)) -> 
     """`table` as plain lines, the header first."""
     result = table(rows, nfe)
     return [result.header, *result.lines]
+
+
+def figure_columns(lines: Sequence[Sequence[str]], names: int = 1) -> list[bool]:
+    """Which columns hold figures, to be set to the right; the first `names` are names, be they numbers.
+
+    >>> figure_columns([["digit", "samples", "where"], ["7", "120 (2)", "north"], ["8", "novel", "nowhere"]])
+    [False, True, False]
+    """
+    body = [[line[place] for line in lines[1:] if line[place]] for place in range(len(lines[0]))]
+    return [place >= names and _figures(column) for place, column in enumerate(body)]
+
+
+def _figures(column: Sequence[str]) -> bool:
+    rest = [text for text in column if not _FIGURE.fullmatch(text)]
+    return len(rest) < len(column) and all(len(text) <= WORD for text in rest)
 
 
 def number(value: float) -> str:

@@ -1,5 +1,6 @@
 """What happened? Run folders: config, metrics, checkpoints, resume, results."""
 
+from anabranch.runs._attributed import spelling_hints
 from anabranch.runs._build import (
     Assembly,
     attributed_parts,
@@ -23,6 +24,7 @@ from anabranch.runs._config import (
     merged,
     override,
 )
+from anabranch.runs._differences import differences
 from anabranch.runs._drive import Notes, resume, run_name, simulate, train
 from anabranch.runs._evaluate import Evaluation, Row, evaluate
 from anabranch.runs._export import ExportedFlow, export, load_exported
@@ -49,6 +51,7 @@ __all__ = [
     "build_federation",
     "build_silos",
     "coverage_of",
+    "differences",
     "draw_composed",
     "draw_every",
     "draw_samples",
@@ -68,6 +71,7 @@ __all__ = [
     "save_samples",
     "simulate",
     "source_points",
+    "spelling_hints",
     "tables_of",
     "train",
     "write_samples",

@@ -13,6 +13,7 @@ from anabranch.data.attributes import (
     DIVISIONS,
     SOURCES,
     Attributed,
+    AttributeSpace,
     attributed,
     by_combinations,
     divide,
@@ -39,6 +40,23 @@ def attributed_of(data: DataSettings, files: Mapping[str, str]) -> dict[str, Att
     whole = _whole(data)
     check_points(whole.x, "The data")
     return {name: whole[index] for name, index in _partition(data, whole).items()}
+
+
+def spelling_hints(space: AttributeSpace) -> list[str]:
+    """A sentence about each group of outcomes that somebody may have meant to be one.
+
+    >>> spelling_hints(AttributeSpace.of({"color": ["RED", "blue", "red"], "size": ["l", "s"]}))
+    ["color has 'RED' and 'red', which differ only in case; they count as different outcomes."]
+    """
+    found = []
+    for name, outcomes in space.attributes:
+        alike: dict[str, list[str]] = {}
+        for outcome in outcomes:
+            alike.setdefault(outcome.casefold(), []).append(f"'{outcome}'")
+        for *others, last in (group for group in alike.values() if len(group) > 1):
+            what = f"{', '.join(others)} and {last}"
+            found.append(f"{name} has {what}, which differ only in case; they count as different outcomes.")
+    return found
 
 
 def pooled(parts: Mapping[str, Attributed]) -> Attributed:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +15,14 @@ from anabranch.errors import CheckpointError, Paused, RunFolderError
 from anabranch.federation import Federation, Ledger
 from anabranch.methods.dcfm import CompositionServer
 from anabranch.methods.ffm import FlowServer, Progress
+from anabranch.runs._attributed import spelling_hints
 from anabranch.runs._build import Assembly, build_attributed, build_federation, build_silos, source_points
 from anabranch.runs._config import Config
 from anabranch.runs._distance import compare
 from anabranch.runs._evaluate import Evaluation, Row, evaluate
 from anabranch.runs._evaluate_composition import evaluate_composition
 from anabranch.runs._folder import Checkpoint, RunFolder
+from anabranch.runs._interrupts import interrupts, stopping
 from anabranch.runs._stored import check_holders, facts_of, given_experts, keep_experts
 
 Server = FlowServer | CompositionServer
@@ -117,8 +116,7 @@ def _evaluated(config: Config, server: Server, assembly: Assembly) -> Evaluation
 
 def _restore(config: Config, folder: RunFolder, notes: Notes, assembly: Assembly) -> tuple[Server, int]:
     federation = assembly.federation
-    if assembly.silos and config.federation.fused and (config.privacy.gradient_clip or config.privacy.gradient_noise):
-        notes.say("Gradients are clipped or noised inside every silo, so that silos cannot share one pass.")
+    _say_beforehand(config, assembly, notes)
     run = run_name(config, folder)
     federation.open(run, config.seed)
     checkpoint, warnings = folder.load_checkpoint()
@@ -138,6 +136,15 @@ def _restore(config: Config, folder: RunFolder, notes: Notes, assembly: Assembly
     server.load(checkpoint.state)
     federation.ledger.load(checkpoint.facts["ledger"])
     return server, checkpoint.round
+
+
+def _say_beforehand(config: Config, assembly: Assembly, notes: Notes) -> None:
+    """What whoever described the run may not have meant; said before coverage is refused, perhaps for just that."""
+    if assembly.silos and config.federation.fused and (config.privacy.gradient_clip or config.privacy.gradient_noise):
+        notes.say("Gradients are clipped or noised inside every silo, so that silos cannot share one pass.")
+    if assembly.silos and assembly.silos[0].space is not None:
+        for hint in spelling_hints(assembly.silos[0].space):
+            notes.say(hint)
 
 
 def _server(config: Config, folder: RunFolder, federation: Federation, notes: Notes) -> Server:
@@ -170,7 +177,10 @@ def _train(config: Config, folder: RunFolder, server: Server, done: int, notes: 
     folder.truncate_metrics(done)
     earlier = max((r.get("seconds", 0.0) for r in records if r["round"] <= done), default=0.0)
     started = time.monotonic()
-    with _interrupts() as interrupted, (folder.path / "metrics.jsonl").open("a") as log:
+    with (
+        interrupts(lambda: notes.say(stopping(folder))) as interrupted,
+        (folder.path / "metrics.jsonl").open("a") as log,
+    ):
         for progress in server.run(done):
             last = progress.round == progress.rounds
             if isinstance(server, CompositionServer) and progress.phase == "experts":
@@ -227,22 +237,3 @@ def _record(progress: Progress, federation: Federation, seconds: float) -> dict[
         "seconds": round(seconds, 3),
         **({"failures": progress.failures} if progress.failures else {}),
     }
-
-
-@contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event, so that the round in progress ends well; a second one stops at once."""
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-
-    def note(number: int, frame: object) -> None:
-        event.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield event
-    finally:
-        signal.signal(signal.SIGINT, before)

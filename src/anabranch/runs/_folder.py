@@ -21,6 +21,7 @@ from torch import Tensor
 from anabranch.errors import CheckpointError, RunFolderError
 from anabranch.federation import load, save, write_atomically
 from anabranch.runs._config import Config, from_dict
+from anabranch.runs._differences import differences
 
 KEPT = 2  # checkpoints; the older one serves when the newer is found corrupted
 
@@ -76,11 +77,10 @@ class RunFolder:
         """Writes the config of a new run, or makes sure that the folder holds this very one."""
         if (self.path / "config.json").exists():
             started = self.finished or self.checkpoints()
-            if started and self.config() != config:
-                old = self.config()
+            if started and (old := self.config()) != config:
                 raise RunFolderError(
-                    f"{self.path} holds another run ({old.recipe}, {old.problem}, {old.method}, seed {old.seed}, or"
-                    " other settings); choose another folder with --out, or continue that run with 'anabranch resume'."
+                    f"{self.path} holds another run: {differences(old.to_dict(), config.to_dict())}. Choose another"
+                    " folder with --out, or continue that run with 'anabranch resume'."
                 )
             if started:
                 return

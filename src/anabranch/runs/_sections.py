@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from anabranch.data import MISSING_RULES
-from anabranch.data.attributes import SOURCES, AttributeSpace
+from anabranch.data.attributes import SOURCES, AttributeSpace, declared_space
 from anabranch.errors import UsageError, unknown
 from anabranch.methods.fedwad import WadSettings
 
@@ -52,17 +52,12 @@ class DataSettings:
     def __post_init__(self) -> None:
         if self.missing not in MISSING_RULES:
             raise unknown("rule for missing values", self.missing, MISSING_RULES)
-        if self.outcomes and self.attributes and set(self.outcomes) != set(self.attributes):
-            raise UsageError(
-                f"data.attributes names {', '.join(self.attributes)}, data.outcomes {', '.join(self.outcomes)}; both"
-                " must speak of the same attributes."
-            )
+        _ = self.space  # refused here, if it cannot be
         if bool(self.combinations) != (self.partition == "combinations"):
             raise UsageError(
                 'data.partition = "combinations" and [data.combinations], which says what each silo holds, belong'
                 " together; give both, or neither."
             )
-        _ = self.space
 
     @property
     def source(self) -> str:
@@ -77,9 +72,7 @@ class DataSettings:
     @property
     def space(self) -> AttributeSpace | None:
         """The attribute space, where it is known beforehand."""
-        if not self.outcomes:
-            return None
-        return AttributeSpace.of({name: self.outcomes[name] for name in self.attributes or self.outcomes})
+        return declared_space(self.attributes, self.outcomes)
 
     @property
     def from_file(self) -> bool:

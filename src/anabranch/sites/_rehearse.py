@@ -150,7 +150,8 @@ def _compare(federation: Federation, silo: Silo, config: Config, recorder: Recor
     federation.open("rehearsal", config.seed)
     federation.everyone(Moments(settings.view))
     recorder.phase = "distance"
-    noise = torch.randn(settings.support, view_width(settings.view, federation.dimension), dtype=torch.float64)
+    shape = (settings.support, view_width(settings.view, federation.dimension))
+    noise = torch.randn(shape, generator=seeds.generator(config.seed, "rehearsal"), dtype=torch.float64)
     distance(federation, silo.name, measure(noise), settings, config.seed)
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anabranch.data.attributes import AttributeSpace
+from anabranch.data.attributes import AttributeSpace, declared_space
 from anabranch.errors import UsageError, unknown
 from anabranch.federation import WITHDRAWN, Policy, Postprocessor
 from anabranch.runs import fill, guards
@@ -47,9 +47,7 @@ class SiteData:
             raise UsageError(f"data.held_out is {self.held_out}; a share lies in [0, 1).")
         if self.attributed and not self.file.endswith(".npz"):
             raise UsageError(f"data.attributes names arrays, and '{self.file}' has none; only .npz archives have them.")
-        if self.attributes and self.outcomes and set(self.attributes) != set(self.outcomes):
-            raise UsageError("data.attributes and data.outcomes name different attributes; make them the same.")
-        _ = self.space
+        _ = self.space  # refused here, if it cannot be
 
     @property
     def attributed(self) -> bool:
@@ -59,9 +57,7 @@ class SiteData:
     @property
     def space(self) -> AttributeSpace | None:
         """The attribute space, where it is written down."""
-        if not self.outcomes:
-            return None
-        return AttributeSpace.of({name: self.outcomes[name] for name in self.attributes or self.outcomes})
+        return declared_space(self.attributes, self.outcomes)
 
     @property
     def is_table(self) -> bool:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -6,7 +7,7 @@ from scene import corner_silos, opened
 
 from anabranch.flow.conditioning import full_penalty, single_masks
 from anabranch.methods.dcfm import CompositionServer, composition
-from anabranch.methods.dcfm._peers import _met, peer_losses, routed
+from anabranch.methods.dcfm._peers import _met, peer_losses, peer_losses_everywhere, routed
 from anabranch.methods.experts import Expert, ExpertSettings, example
 
 QUICK = {"steps": 8, "batch": 32, "hidden": 16, "layers": 2}
@@ -90,6 +91,20 @@ class TestLosses:
         theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
         step = peer_losses(field(1), field(2), batch, single_masks(2), theirs, WEIGHT)
         assert step.forward == 4 and step.backward == pytest.approx(4 - float(theirs.float().sum()) / 40)
+
+    def test_evaluated_everywhere_losses_and_slopes_are_the_same(self, batch):
+        """On a GPU both networks evaluate all terms; what a step does must not depend on the machine."""
+        theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
+        late = replace(batch, late=2.0)
+        found = []
+        for routes in (peer_losses, peer_losses_everywhere):
+            own = torch.full((), 0.5, requires_grad=True)
+            mine = lambda x, t, y, own=own: own * field(1)(x, t, y)  # noqa: E731
+            step = routes(mine, field(2), late, single_masks(2), theirs, WEIGHT)
+            both = torch.stack([step.losses.matching, step.losses.independence])
+            (slope,) = torch.autograd.grad(both @ torch.tensor([1.0, 3.0]), own)
+            found.append(torch.cat([both.detach(), slope[None]]))
+        assert torch.allclose(*found, rtol=1e-5)
 
 
 class TestServer:

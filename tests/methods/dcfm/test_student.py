@@ -6,7 +6,7 @@ import torch
 from scene import HELD, NOVEL, corner_silos, coverage, opened
 
 from anabranch.data.attributes import CORNERS, corner_modes
-from anabranch.methods.dcfm import CompositionServer, composition
+from anabranch.methods.dcfm import CompositionServer, composition, train_composition
 from anabranch.methods.dcfm._replay import follow
 from anabranch.methods.dcfm._student import Student
 from anabranch.methods.experts import Holders, Mixture
@@ -66,6 +66,24 @@ class TestStudent:
         known = CORNERS.decode(torch.tensor([0])).expand(300, -1)
         there = mixture.sample(known, torch.Generator().manual_seed(0), 20, dimension=2).x1
         assert (there.mean(0) - corner_modes()[0]).abs().max() < 0.15
+
+    def test_an_additive_student_composes_at_the_price_of_its_terms(self):
+        """Its k + 1 terms are one pass, weighted or not; composed as any field they would be (k + 1)² rows."""
+        flow = train_composition(
+            corner_silos(),
+            "additive",
+            experts={"steps": 4, "batch": 16, "hidden": 16, "layers": 2},
+            student={"steps": 3, "batch": 16, "trajectories": 20, "path_steps": 3},
+        )
+        (field,) = flow.mixture.experts.values()
+        rows = []
+        field.module.register_forward_hook(lambda module, inputs, output: rows.append(len(inputs[0])))
+        x, y = torch.randn(5, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([[0, 1]] * 5)
+        found = flow.mixture.field(y, "composed", [3.0, 2.0])(x, torch.tensor(0.5), y)
+        assert rows == [5]
+        terms = field.parts(x, torch.tensor(0.5), y)
+        assert torch.allclose(found, terms[0] + 3 * terms[1] + 2 * terms[2], atol=1e-6)
+        assert torch.allclose(field(x, torch.tensor(0.5), y), terms.sum(0), atol=1e-6)
 
     def test_an_additive_student_may_know_its_terms(self):
         """Shown single attributes and none as well, c learns the mean over all corners held, which is no corner."""

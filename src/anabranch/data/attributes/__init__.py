@@ -7,6 +7,7 @@ from anabranch.data.attributes._attributed import Attributed
 from anabranch.data.attributes._colored import COLORED, COLORS, paint
 from anabranch.data.attributes._corners import CORNERS, corner_modes, corner_points
 from anabranch.data.attributes._coverage import Coverage
+from anabranch.data.attributes._declared import declared_space
 from anabranch.data.attributes._divide import DIVISIONS, by_combinations, divide, keep_observed
 from anabranch.data.attributes._files import load_attributed, load_silos, save_attributed
 from anabranch.data.attributes._observed import OBSERVED, all_but_one, band, minimal, observed_mask
@@ -32,6 +33,7 @@ __all__ = [
     "by_combinations",
     "corner_modes",
     "corner_points",
+    "declared_space",
     "divide",
     "keep_observed",
     "load_attributed",

@@ -124,7 +124,7 @@ def _texts(path: Path, name: str, values: Array, count: int) -> list[str]:
     bad = [row for row, text in enumerate(texts) if text in MISSING]
     if bad:
         raise DataError(
-            f"Row {bad[0]} of '{path.name}' has no '{name}'"
+            f"Row {bad[0] + 1} of '{path.name}' has no '{name}'"
             + (f", and so have {len(bad) - 1} more rows" if len(bad) > 1 else "")
             + "; every sample needs all attributes. Complete it or leave it out."
         )

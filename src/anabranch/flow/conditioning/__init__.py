@@ -12,7 +12,7 @@ generated = integrate(conditioned(composed(field), y), fresh_x0, nfe=10).x1
 
 from anabranch.flow.conditioning._compose import Composition, composed, conditioned
 from anabranch.flow.conditioning._embedding import AttributeEmbedding
-from anabranch.flow.conditioning._evaluate import AdditiveField, Field, all_masks, stacked
+from anabranch.flow.conditioning._evaluate import Additive, AdditiveField, Field, all_masks, stacked
 from anabranch.flow.conditioning._masks import NULL, Masking, masked, pair_masks, single_masks, weights_on
 from anabranch.flow.conditioning._mlp import AdditiveMLP, ConditionalMLP
 from anabranch.flow.conditioning._penalty import (
@@ -35,6 +35,7 @@ from anabranch.flow.conditioning._unet import AdditiveUNet, ConditionalUNet
 
 __all__ = [
     "NULL",
+    "Additive",
     "AdditiveField",
     "AdditiveMLP",
     "AdditiveUNet",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anabranch.errors import UsageError
 from anabranch.flow._solvers import Velocity
-from anabranch.flow.conditioning._evaluate import AdditiveField, Field
+from anabranch.flow.conditioning._evaluate import Additive, Field
 from anabranch.flow.conditioning._masks import NULL, masked, single_masks
 
 
@@ -51,7 +51,7 @@ class Composition:
         """v̂(·, ·, y) for y (n, k), one row a point, or (k,) the same for all; what depends on y is prepared once."""
         y = y if y.dim() == 2 else y.unsqueeze(0)
         strength = self._strength(y)
-        if isinstance(self.field, AdditiveField):
+        if isinstance(self.field, Additive):
             return self._sum_of_terms(self.field, y, strength)
         codes = masked(y, single_masks(y.shape[1], y.device).unsqueeze(1))
 
@@ -64,7 +64,7 @@ class Composition:
 
         return velocity
 
-    def _sum_of_terms(self, field: AdditiveField, y: Tensor, strength: Tensor) -> Velocity:
+    def _sum_of_terms(self, field: Additive, y: Tensor, strength: Tensor) -> Velocity:
         def velocity(x: Tensor, t: Tensor) -> Tensor:
             parts = field.parts(x, t, y.to(x.device).expand(x.shape[0], -1))
             return parts[0] + (strength.to(x) * parts[1:]).sum(dim=0)

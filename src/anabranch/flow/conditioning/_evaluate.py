@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -14,20 +16,31 @@ Field = Callable[[Tensor, Tensor, Tensor], Tensor]
 """v(x, t, y): x (n, d), t (n,) or a single time, y (n, k) codes with NULL where not given; returns (n, d)."""
 
 
+@runtime_checkable
+class Additive(Protocol):
+    """A field whose terms can be had apart."""
+
+    def parts(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor: ...
+
+    def __call__(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor: ...
+
+
 class AdditiveField(nn.Module):
-    """A field that is a sum, v(x, t, y) = c(x, t) + Σ_{i given} d_i(x, t, y_i).
+    """A network that is a sum, v(x, t, y) = c(x, t) + Σ_{i given} d_i(x, t, y_i).
 
     The effect of one attribute does not depend on the others, so the composition of DCFM, eq. (5), holds by
     construction: with w = 1 it is the field itself, and its independence gap is zero. A new additive network gives
     `parts`; the sum, every mask and every composition follow from these k + 1 terms.
     """
 
+    @abstractmethod
     def parts(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         """The terms c, d_1, …, d_k (k + 1, n, d); the term of an attribute that is not given is zero."""
-        raise NotImplementedError
 
-    def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
-        return self.parts(x, t, y).sum(dim=0)
+    def forward(self, x: Tensor, t: Tensor, y: Tensor, apart: bool = False) -> Tensor:
+        """The sum of all terms, or the terms `apart`."""
+        parts = self.parts(x, t, y)
+        return parts if apart else parts.sum(dim=0)
 
 
 def stacked(x: Tensor, t: Tensor, y: Tensor, masks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -52,7 +65,7 @@ def all_masks(field: Field, x: Tensor, t: Tensor, y: Tensor, masks: Tensor) -> T
 
     Arguments as in `stacked`. An additive field is passed only once for all masks: each is a partial sum of its terms.
     """
-    if isinstance(field, AdditiveField):
+    if isinstance(field, Additive):
         return _partial_sums(field.parts(x, t, y), masks)
     rows = field(*stacked(x, t, y, masks))
     return rows.reshape(masks.shape[0], *x.shape)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from anabranch.errors import RefusedError
 from anabranch.federation import Done, Silo, answers, same_shapes
-from anabranch.flow.conditioning import Field, independence_gap, masked, single_masks
+from anabranch.flow.conditioning import Field, all_masks, independence_gap, masked, single_masks
 from anabranch.methods.dcfm._messages import Adopt, PeerSteps
 from anabranch.methods.experts import (
     Example,
     Expert,
+    ExpertHalf,
     Learner,
     Losses,
+    Measured,
+    Steps,
     Tally,
     check_steps,
     example,
@@ -35,23 +38,42 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
     question.check(sum(half.space.sizes))
     own = expert_of(silo)
     peers = _peers(silo, question, own)
-    settings = replace(half.settings, penalty=question.penalty)
-    learner = Learner(own, settings.rule(question.steps, question.rate), settings.average)
-    fields = {name: half.field(parameters) for name, parameters in peers.items()}
-    generator, tally = generator_on(half.x.device, silo, "peers"), Tally()
-    masks, weight = single_masks(half.space.k, half.x.device), settings.masking.masks(half.space.k)[1].tolist()
-    plain = replace(settings, penalty=0.0, full=1.0, marginal=0.0, unconditional=0.0)
-    names = sorted(fields)
+    learner = Learner(own, half.settings.rule(question.steps, question.rate), half.settings.average)
+    turn, which, tally = Turn(half, own), silo.generator("peers", "which"), Tally()
+    steps = Steps(learner, turn.measure, question.penalty, generator_on(half.x.device, silo, "peers"))
+    names = sorted(peers)
     for _ in range(question.steps):
-        batch = example(half.x, half.codes, plain, generator)
         # One peer a step: in expectation the routing is over all of them, and a step costs two networks, not n.
-        name = names[int(torch.randint(len(names), (), generator=generator, device=generator.device))]
-        theirs = routed(_met(question.met[name].to(half.x.device), batch.y, half.space.sizes), generator)
-        step = peer_losses(half.field(learner.parameters), fields[name], batch, masks, theirs, weight)
-        learner.descend(step.losses.matching + question.penalty * step.losses.independence)
-        tally.add(step.losses, step.forward, step.backward)
+        name = names[int(torch.randint(len(names), (), generator=which))]
+        turn.beside(peers[name], question.met[name])
+        tally.add(steps.take())
     keep_expert(silo, learner)
     return Expert(expert_of(silo), *tally.means())
+
+
+class Turn:
+    """What a silo's steps beside its peers read: its samples, and the peer of the moment, always in the same place."""
+
+    def __init__(self, half: ExpertHalf, like: Mapping[str, Tensor]) -> None:
+        self.half, device = half, half.x.device
+        self.peer = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
+        self.met = torch.zeros(sum(half.space.sizes), dtype=torch.bool, device=device)
+        self.masks = single_masks(half.space.k, device)
+        self.weight = half.settings.masking.masks(half.space.k)[1].tolist()
+        self.whole = replace(half.settings, penalty=0.0, full=1.0, marginal=0.0, unconditional=0.0)
+
+    def beside(self, peer: Mapping[str, Tensor], met: Tensor) -> None:
+        """Takes another peer, which has met these outcomes."""
+        torch._foreach_copy_(list(self.peer.values()), [peer[name] for name in self.peer])
+        self.met.copy_(met)
+
+    def measure(self, parameters: Mapping[str, Tensor], generator: torch.Generator) -> Measured:
+        """The losses of a batch beside that peer."""
+        half = self.half
+        batch = example(half.x, half.codes, self.whole, generator)
+        theirs = routed(_met(self.met, batch.y, half.space.sizes), generator)
+        routes = peer_losses_everywhere if half.x.is_cuda else peer_losses
+        return routes(half.field(parameters), half.field(self.peer), batch, self.masks, theirs, self.weight)
 
 
 @answers(Adopt)
@@ -74,18 +96,9 @@ def routed(met: Tensor, generator: torch.Generator) -> Tensor:
     return theirs & ~(own & theirs.all(1, keepdim=True))
 
 
-@dataclass(frozen=True)
-class PeerStep:
-    """Losses of a step, and the passes of a batch that it took."""
-
-    losses: Losses
-    forward: float
-    backward: float
-
-
 def peer_losses(
     own: Field, peer: Field, batch: Example, masks: Tensor, theirs: Tensor, weight: Sequence[float]
-) -> PeerStep:
+) -> Measured:
     """Flow matching on the silo's own terms, and how far its joint velocity is from the routed composition.
 
     Every term is evaluated once, by whom it was routed to: 1 + (k + 1)/2 passes of the own network on average, and
@@ -108,9 +121,36 @@ def peer_losses(
     means = share.index_add(0, term, error) / torch.bincount(term, minlength=len(masks)).clamp_min(1)
     singles = torch.tensor(weight[1:], dtype=error.dtype, device=error.device)
     matching = weight[0] * (joint - batch.u_t).square().mean() + (singles * means).sum()
+    return Measured(Losses(matching, _gap(joint, terms, batch)), (len(x) + len(peer_row)) / count, len(x) / count)
+
+
+def peer_losses_everywhere(
+    own: Field, peer: Field, batch: Example, masks: Tensor, theirs: Tensor, weight: Sequence[float]
+) -> Measured:
+    """The same losses from every term by both networks, of which half are thrown away: (k + 2) and (k + 1) passes.
+
+    Shapes do not depend on the routing, so that a GPU can replay the step, which is worth more than what is wasted.
+    """
+    terms = len(masks)
+    whole = torch.ones_like(masks[:1])
+    values = all_masks(own, batch.x_t, batch.t, batch.y, torch.cat([whole, masks]))
+    joint, mine = values[0], values[1:]
+    with torch.no_grad():
+        answer = all_masks(peer, batch.x_t, batch.t, batch.y, masks)
+    routed_to = theirs.T[:, :, None]
+    share = (~theirs.T).to(mine.dtype)
+    error = (mine - batch.u_t).square().mean(2)
+    means = (share * error).sum(1) / share.sum(1).clamp_min(1)
+    matching = weight[0] * (joint - batch.u_t).square().mean()
+    for place in range(terms):  # numbers, not a tensor of them: copying one to the GPU cannot be recorded
+        matching = matching + weight[1 + place] * means[place]
+    gap = _gap(joint, torch.where(routed_to, answer, mine), batch)
+    return Measured(Losses(matching, gap), 2.0 * terms + 1, terms + 1.0)
+
+
+def _gap(joint: Tensor, terms: Tensor, batch: Example) -> Tensor:
     gap = independence_gap(joint, terms[:-1], terms[-1]).square().mean(1)
-    gap = (gap * batch.t**batch.late if batch.late else gap).mean()
-    return PeerStep(Losses(matching, gap), (len(x) + len(peer_row)) / count, len(x) / count)
+    return (gap * batch.t**batch.late if batch.late else gap).mean()
 
 
 def _peers(silo: Silo, question: PeerSteps, own: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
@@ -127,5 +167,5 @@ def _peers(silo: Silo, question: PeerSteps, own: dict[str, Tensor]) -> dict[str,
 
 def _met(outcomes: Tensor, y: Tensor, sizes: Sequence[int]) -> Tensor:
     """Whether the peer has met each attribute of each label (n, k)."""
-    starts = torch.tensor([sum(sizes[:place]) for place in range(len(sizes))], device=y.device)
-    return outcomes[starts + y]
+    starts = [sum(sizes[:place]) for place in range(len(sizes))]
+    return torch.stack([outcomes[start + y[:, place]] for place, start in enumerate(starts)], dim=1)

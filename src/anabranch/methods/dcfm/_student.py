@@ -16,10 +16,13 @@ from anabranch.methods.dcfm._settings import Composition
 from anabranch.methods.experts import (
     Example,
     Learner,
+    Measured,
     Mixture,
     Steps,
+    Tally,
     bind,
     expert_network,
+    measured,
     shared_network,
     shown_attributes,
 )
@@ -41,7 +44,7 @@ class Student:
         start = {name: p.detach() for name, p in first.named_parameters()}
         self.learner = Learner(start, rule, settings.student.average)
         generator = self._generator("step", 0)
-        self._steps = Steps(self.learner, self._bound, settings.student.penalty, self._draw, generator)
+        self._steps = Steps(self.learner, self._measure, settings.student.penalty, generator)
         self._pool: Replay | None = None
         self._drawn = -1
 
@@ -52,16 +55,17 @@ class Student:
 
     def train(self, teachers: Mapping[str, Field], mixture: Mixture, steps: int) -> dict[str, float | Tensor]:
         """So many steps; the mean losses, and the passes of a batch that a step took."""
-        own, found = self.settings.student, []
+        own, tally = self.settings.student, Tally()
         for _ in range(steps):
             self._refresh(teachers, mixture)
             self._steps.generator.manual_seed(self._seed("step", self.steps))
-            value = self._steps.take()
-            found.append(torch.stack([value.matching, value.independence]))
-        matching, independence = torch.stack(found).double().mean(0).tolist()
-        passes = float(self._steps.passes)
+            tally.add(self._steps.take())
+        matching, independence, forward, backward = tally.means()
         reused = own.trajectories * (own.path_steps + 1) / (own.batch * own.refresh)
-        return {"loss": matching, "independence": independence, "forward": passes + reused, "backward": passes}
+        return {"loss": matching, "independence": independence, "forward": forward + reused, "backward": backward}
+
+    def _measure(self, parameters: Mapping[str, Tensor], generator: torch.Generator) -> Measured:
+        return measured(self._bound(parameters), self._draw(generator))
 
     def _draw(self, generator: torch.Generator) -> Example:
         """A batch of the pool, with the masks of the experts; an additive student may see whole labels alone."""

@@ -6,6 +6,7 @@ in order: `_messages` → `_silo` → `_training`; `Mixture` makes one field of 
 
 from anabranch.methods.experts import _silo  # noqa: F401  (registers the silo half)
 from anabranch.methods.experts._half import (
+    ExpertHalf,
     bind,
     expert_network,
     expert_of,
@@ -33,13 +34,23 @@ from anabranch.methods.experts._routing import Energies, Holders, Learned, Margi
 from anabranch.methods.experts._settings import ExpertSettings, check_training
 from anabranch.methods.experts._silo import Tally, check_steps, keep_expert
 from anabranch.methods.experts._steps import Steps
-from anabranch.methods.experts._training import Example, Learner, Losses, example, losses, shown_attributes
+from anabranch.methods.experts._training import (
+    Example,
+    Learner,
+    Losses,
+    Measured,
+    example,
+    losses,
+    measured,
+    shown_attributes,
+)
 
 __all__ = [
     "WAYS",
     "Energies",
     "Example",
     "Expert",
+    "ExpertHalf",
     "ExpertSettings",
     "Holders",
     "Learned",
@@ -48,6 +59,7 @@ __all__ = [
     "LocalStepsReply",
     "Losses",
     "Marginals",
+    "Measured",
     "Mixture",
     "Prepare",
     "Restore",
@@ -70,6 +82,7 @@ __all__ = [
     "half_of",
     "keep_expert",
     "losses",
+    "measured",
     "samples_of_experts",
     "settings_from_json",
     "settings_to_json",

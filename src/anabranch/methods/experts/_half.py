@@ -17,7 +17,7 @@ from anabranch.data.attributes import AttributeSpace
 from anabranch.errors import AnabranchError, MessageError, RefusedError
 from anabranch.federation import STEP, Silo
 from anabranch.flow import network
-from anabranch.flow.conditioning import Field
+from anabranch.flow.conditioning import AdditiveField, Field
 from anabranch.methods.experts._settings import ExpertSettings
 from anabranch.methods.experts._training import Learner
 
@@ -90,17 +90,39 @@ def shared_network(
 
 def bind(module: nn.Module, parameters: Mapping[str, Tensor], settings: ExpertSettings) -> Field:
     """The field of a network with these parameters, in the precision of the settings."""
-    fixed = dict(parameters)
-    half = computes_in_half(settings, next(iter(fixed.values())).device)
-    dtype = torch.bfloat16 if half else next(iter(fixed.values())).dtype
+    kind = BoundTerms if isinstance(module, AdditiveField) else Bound
+    half = computes_in_half(settings, next(iter(parameters.values())).device)
+    return kind(module, dict(parameters), half)
 
-    def field(x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+
+@dataclass(frozen=True)
+class Bound:
+    """A network with parameters of its own; in half precision if `half`."""
+
+    module: nn.Module
+    parameters: dict[str, Tensor]
+    half: bool
+
+    def __call__(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        return self._evaluated(x, t, y)
+
+    def _evaluated(self, x: Tensor, *arguments: object) -> Tensor:
         # All in half precision, and not by autocast, which would normalise in float32: three times the traffic.
-        own = {name: tensor.to(dtype) for name, tensor in fixed.items()} if half else fixed
-        value: Tensor = functional_call(module, own, (x.to(dtype), t, y))
+        dtype = torch.bfloat16 if self.half else next(iter(self.parameters.values())).dtype
+        own = {name: tensor.to(dtype) for name, tensor in self.parameters.items()}
+        value: Tensor = functional_call(self.module, own, (x.to(dtype), *arguments))
         return value.to(x.dtype)
 
-    return field
+
+class BoundTerms(Bound):
+    """The same of an additive network, whose terms stay apart until they are summed."""
+
+    def parts(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        """As in `AdditiveField`."""
+        return self._evaluated(x, t, y, True)
+
+    def __call__(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        return self.parts(x, t, y).sum(dim=0)
 
 
 def computes_in_half(settings: ExpertSettings, device: torch.device) -> bool:
@@ -186,8 +208,9 @@ def start(silo: Silo, half: ExpertHalf) -> dict[str, Tensor]:
 
 def learner_of(silo: Silo, half: ExpertHalf, of: int) -> Learner:
     """The silo's learner as it stands, or a fresh one."""
-    learner = Learner(start(silo, half), half.settings.rule(of), half.settings.average)
-    if f"{STATE}/flow/steps" in silo.state:
+    begun = f"{STATE}/flow/steps" in silo.state
+    learner = Learner(expert_of(silo) if begun else start(silo, half), half.settings.rule(of), half.settings.average)
+    if begun:
         learner.load(STATE, silo.state)
     return learner
 

@@ -71,7 +71,8 @@ class Mixture:
         if how not in WAYS:
             raise unknown("way of sampling", how, WAYS)
         self._check(y)
-        together = composed(self, weights)
+        only = next(iter(self.experts.values())) if len(self.experts) == 1 else self
+        together = composed(only, weights)  # an additive field composes at the price of one pass of its terms
         joint = self.known(y) & (weights is None) if how == "auto" else torch.full((len(y),), how == "joint")
         if bool(joint.all()):
             return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ from anabranch.methods.experts._messages import (
 )
 from anabranch.methods.experts._stacked import can_stack, train_stacked
 from anabranch.methods.experts._steps import Steps, side_by_side
-from anabranch.methods.experts._training import Learner, Losses, example
+from anabranch.methods.experts._training import Learner, Measured, example, measured
 
 
 @answers(Survey)
@@ -70,7 +70,7 @@ def train(silo: Silo, question: Train) -> TrainReply:
         )
     tally, steps = Tally(), Steps.of(silo, steps_of(silo, half, learner))
     for _ in range(question.steps):
-        tally.add(steps.take(), steps.passes, steps.passes)
+        tally.add(steps.take())
     keep_expert(silo, steps.learner)
     return TrainReply(*tally.means())
 
@@ -103,9 +103,9 @@ def _at_once(
     each = zip(silos, halves, learners, strict=True)
     steps = [Steps.of(silo, steps_of(silo, half, learner)) for silo, half, learner in each]
     tallies = [Tally() for _ in steps]
-    for tally, one, losses in zip(tallies, steps, side_by_side(steps, count), strict=True):
-        for found in losses:
-            tally.add(found, one.passes, one.passes)
+    for tally, found in zip(tallies, side_by_side(steps, count), strict=True):
+        for one in found:
+            tally.add(one)
     return steps, tallies
 
 
@@ -139,7 +139,7 @@ def local_steps(silo: Silo, question: LocalSteps) -> LocalStepsReply:
     half, learner = _from_shared(silo, question)
     tally, steps = Tally(), Steps.of(silo, steps_of(silo, half, learner))
     for _ in range(question.steps):
-        tally.add(steps.take(), steps.passes, steps.passes)
+        tally.add(steps.take())
     moved = {name: tensor.detach().clone() for name, tensor in steps.learner.parameters.items()}
     return LocalStepsReply(moved, *tally.means())
 
@@ -168,11 +168,12 @@ def _from_shared(silo: Silo, question: LocalSteps) -> tuple[ExpertHalf, Learner]
 
 def steps_of(silo: Silo, half: ExpertHalf, learner: Learner) -> Steps:
     """Steps of a learner on the silo's own samples."""
-    generator = generator_on(half.x.device, silo, "experts")
     settings = half.settings
-    return Steps(
-        learner, half.field, settings.penalty, lambda draws: example(half.x, half.codes, settings, draws), generator
-    )
+
+    def measure(parameters: Mapping[str, Tensor], draws: torch.Generator) -> Measured:
+        return measured(half.field(parameters), example(half.x, half.codes, settings, draws))
+
+    return Steps(learner, measure, settings.penalty, generator_on(half.x.device, silo, "experts"))
 
 
 def check_steps(silo: Silo, half: ExpertHalf, steps: int) -> None:
@@ -205,11 +206,11 @@ class Tally:
         self.found: list[Tensor] = []
         self.forward = self.backward = 0.0
 
-    def add(self, found: Losses, forward: float, backward: float) -> None:
+    def add(self, found: Measured) -> None:
         """One more step."""
-        self.found.append(torch.stack([found.matching, found.independence]).detach())
-        self.forward += forward
-        self.backward += backward
+        self.found.append(torch.stack([found.losses.matching, found.losses.independence]))
+        self.forward += found.forward
+        self.backward += found.backward
 
     def means(self) -> tuple[float, float, float, float]:
         """Matching, independence, and forward and backward passes of the batch a step."""

@@ -8,34 +8,29 @@ import torch
 from torch import Tensor
 
 from anabranch.federation import Silo
-from anabranch.flow.conditioning import Field
-from anabranch.methods.experts._training import Example, Learner, Losses, losses
+from anabranch.methods.experts._training import Learner, Losses, Measured
 
 WARM_UP = 3  # steps before recording, in which the libraries choose and allocate
 KEPT = "experts/steps"  # where a silo keeps its steps, in its cache
-Draw = Callable[[torch.Generator], Example]
+Measure = Callable[[Mapping[str, Tensor], torch.Generator], Measured]
 
 
 class Steps:
     """Takes a learner down the gradient of matching + λ · independence.
 
-    `field` makes a field of parameters, `draw` a batch; all batches have one shape. What is recorded refers to the
-    learner's own tensors, which are changed in place, and to the random numbers of `generator`, which go on.
+    `measure` draws a batch and gives the losses of parameters on it; all batches have one shape. What is recorded
+    refers to the learner's own tensors, which are changed in place, and to the random numbers of `generator`, which go
+    on; whatever else `measure` reads must stay where it lies.
     """
 
-    def __init__(
-        self,
-        learner: Learner,
-        field: Callable[[Mapping[str, Tensor]], Field],
-        penalty: float,
-        draw: Draw,
-        generator: torch.Generator,
-    ) -> None:
-        self.learner, self.field, self.penalty, self.draw, self.generator = learner, field, penalty, draw, generator
+    def __init__(self, learner: Learner, measure: Measure, penalty: float, generator: torch.Generator) -> None:
+        self.learner, self.measure, self.penalty, self.generator = learner, measure, penalty, generator
         self.leaves = list(learner.parameters.values())
-        self.passes = 0  # of a batch, that a step takes
+        # Recorded on a stream of its own: products of matrices get their workspace by stream, and steps that share one
+        # must not run side by side.
+        self.stream = torch.cuda.Stream(self.leaves[0].device) if self.leaves[0].is_cuda else None  # type: ignore[no-untyped-call]
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._values = torch.zeros(2)
+        self._last: Measured | None = None
         self._taken = 0
 
     @staticmethod
@@ -51,51 +46,53 @@ class Steps:
         kept.generator.set_state(fresh.generator.get_state())
         return kept
 
-    def take(self) -> Losses:
+    def take(self) -> Measured:
         """One step; the losses before it."""
         self.learner.aim()
         if self.leaves[0].is_cuda and self._taken >= WARM_UP and self._graph is None:
             self._record()
         if self._graph is None:
-            self._values = self._step()
+            self._last = self._step()
         else:
             self._graph.replay()
         self.learner.count()
         self._taken += 1
-        return Losses(*self._values.clone())
+        assert self._last is not None
+        found = self._last.losses
+        copied = Losses(found.matching.clone(), found.independence.clone())  # the next step writes over these
+        return Measured(copied, self._last.forward, self._last.backward)
 
-    def _step(self) -> Tensor:
-        batch = self.draw(self.generator)
-        self.passes = len(batch.masks)
-        found = losses(self.field(self.learner.parameters), batch)
-        slopes = torch.autograd.grad(found.matching + self.penalty * found.independence, self.leaves)
+    def _step(self) -> Measured:
+        found = self.measure(self.learner.parameters, self.generator)
+        loss = found.losses.matching + self.penalty * found.losses.independence
+        slopes = torch.autograd.grad(loss, self.leaves)
         self.learner.move(dict(zip(self.learner.parameters, slopes, strict=True)))
-        return torch.stack([found.matching, found.independence]).detach()
+        values = Losses(found.losses.matching.detach(), found.losses.independence.detach())
+        return Measured(values, found.forward, found.backward)
 
     def _record(self) -> None:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph):
-            self._values = self._step()
+        with torch.cuda.graph(graph, stream=self.stream):
+            self._last = self._step()
         self._graph = graph
 
 
-def side_by_side(steps: Sequence[Steps], count: int) -> list[list[Losses]]:
+def side_by_side(steps: Sequence[Steps], count: int) -> list[list[Measured]]:
     """So many steps of each. On a GPU they run at once: one alone is a row of kernels too small to fill it.
 
     Each is recorded first, one after the other, because nothing else may run while a graph is recorded.
     """
-    found: list[list[Losses]] = [[] for _ in steps]
+    found: list[list[Measured]] = [[] for _ in steps]
     alone = count if not steps[0].leaves[0].is_cuda else min(count, WARM_UP + 1)
     for place, one in enumerate(steps):
         found[place] += [one.take() for _ in range(alone)]
     if alone < count:
-        streams = [torch.cuda.Stream() for _ in steps]  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
         for _ in range(count - alone):
             for place, one in enumerate(steps):
-                with torch.cuda.stream(streams[place]):
+                with torch.cuda.stream(one.stream):
                     found[place].append(one.take())
         torch.cuda.synchronize()
     return found

@@ -41,6 +41,15 @@ class Losses:
     independence: Tensor
 
 
+@dataclass(frozen=True)
+class Measured:
+    """Losses of a step, and the passes of a batch that it took."""
+
+    losses: Losses
+    forward: float
+    backward: float
+
+
 def example(x1: Tensor, codes: Tensor, settings: ExpertSettings, generator: torch.Generator) -> Example:
     """A batch of the silo's samples at random times, with the masks that the settings ask for."""
     device = generator.device
@@ -83,6 +92,12 @@ def shown_attributes(
     return Shown(masks, weight, k + 2)
 
 
+def measured(field: Field, batch: Example) -> Measured:
+    """The losses of a batch, with one pass a mask."""
+    passes = float(len(batch.masks))
+    return Measured(losses(field, batch), passes, passes)
+
+
 def losses(field: Field, batch: Example) -> Losses:
     """Both losses in one pass over all masks."""
     values = all_masks(field, batch.x_t, batch.t, batch.y, batch.masks)
@@ -104,11 +119,6 @@ class Learner:
     def parameters(self) -> dict[str, Tensor]:
         """θ, which gradients are taken by."""
         return self.optimizer.parameters
-
-    def descend(self, loss: Tensor) -> None:
-        """One step against the gradient of the loss."""
-        slopes = torch.autograd.grad(loss, list(self.parameters.values()))
-        self.follow(dict(zip(self.parameters, slopes, strict=True)))
 
     def follow(self, slopes: dict[str, Tensor]) -> None:
         """One step against these gradients."""

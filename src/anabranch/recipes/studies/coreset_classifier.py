@@ -8,6 +8,7 @@ coresets of all, only at points that bear the labels it holds itself. For the ri
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -108,10 +109,9 @@ def _features(options: dict[str, Any], seed: int) -> list[tuple[Tensor, Tensor]]
 def _encoder(x: Tensor, options: dict[str, Any], seed: int) -> nn.Sequential:
     """The first half of an autoencoder, trained to give its images back."""
     width, code = options["width"], options["code"]
-    with torch.random.fork_rng(devices=[]):  # layers draw from the global state, which is left as it was
-        torch.manual_seed(seeds.derive(seed, "autoencoder"))
-        encoder = nn.Sequential(nn.Linear(x.shape[1], width), nn.ReLU(), nn.Linear(width, code))
-        decoder = nn.Sequential(nn.Linear(code, width), nn.ReLU(), nn.Linear(width, x.shape[1]))
+    start = seeds.generator(seed, "autoencoder")
+    encoder = nn.Sequential(_linear(x.shape[1], width, start), nn.ReLU(), _linear(width, code, start))
+    decoder = nn.Sequential(_linear(code, width, start), nn.ReLU(), _linear(width, x.shape[1], start))
     optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=1e-3)
     generator = seeds.generator(seed, "autoencoder", "order")
     for _ in range(options["autoencoder_epochs"]):
@@ -121,6 +121,14 @@ def _encoder(x: Tensor, options: dict[str, Any], seed: int) -> nn.Sequential:
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     return encoder.requires_grad_(False)
+
+
+def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """A layer that starts as torch's own do, uniformly within ±1/√inputs, but not from the global random state."""
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+    nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+    nn.init.uniform_(layer.bias, -1 / math.sqrt(inputs), 1 / math.sqrt(inputs), generator=generator)
+    return layer
 
 
 def draw(rows: list[Row], folders: list[Path], out: Path) -> dict[str, Path]:

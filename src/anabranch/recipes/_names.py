@@ -1,0 +1,73 @@
+"""What metrics are called in tables, after docs/glossary.md; rows and JSON keep the short names."""
+
+from __future__ import annotations
+
+NAMES = {
+    "w2": "W2",
+    "w2_floor": "W2 floor",
+    "sliced_w2": "sliced W2",
+    "energy": "normalised path energy",
+    "cost_ratio": "cost ratio",
+    "source_error": "source error",
+    "source_error_floor": "source error, floor",
+    "usage_tv": "usage",
+    "usage_tv_uniform": "usage, floor",
+    "share_error": "share error",
+    "chi_square": "χ²",
+    "duality_gap": "duality gap",
+    "fit_seconds": "seconds of fitting",
+    "sampling_seconds": "seconds of sampling",
+    "lemma2_ratio": "Lemma 2",
+    "silo_distance": "silo distance",
+    "plan_distance": "plan distance",
+    "best_excess": "least excess",
+    "time_ratio": "time ratio",
+    "upper_wrong": "wrong bounds, upper",
+    "lower_wrong": "wrong bounds, lower",
+    "debiased_error": "debiased error",
+    "disorder_value": "disorder, value",
+    "disorder_debiased": "disorder, debiased",
+    "numbers_ratio": "traffic",
+    "own_accuracy": "own accuracy",
+    "gradient_gap": "gradient gap",
+    "fid": "FID",
+    "fid_infinity": "FID_∞",
+    "fid_features": "feature distance",
+    "precision_features": "precision (features)",
+    "recall_features": "recall (features)",
+    "judge_accuracy": "judge accuracy",
+    "judge_error": "judge error",
+    "conformity_novel_joint": "conformity, novel as a whole",
+    "passes_forward": "all passes, forward",
+    "passes_backward": "all passes, backward",
+    "hit": "hit rate",
+    "hit_rate": "hit rate",
+    "miss": "miss rate",
+    "w2_unconditional_floor": "W2 floor, unconditional",
+    "theta_units": "communication (θ)",
+    "theta_error": "communication, error",
+    "theta_units_sampling": "communication for sampling (θ)",
+    "forward": "passes, forward",
+    "backward": "passes, backward",
+    "megabytes_up": "MB up",
+    "megabytes_down": "MB down",
+    "bytes_up": "bytes up",
+    "bytes_down": "bytes down",
+    "steps_experts": "steps, experts",
+    "steps_federated": "steps, federated",
+    "steps_peers": "steps, peers",
+    "steps_student": "steps, student",
+}
+SIDES = ("known", "novel", "unconditional")  # of combinations that samples were asked for
+
+
+def metric_name(metric: str) -> str:
+    """A metric's name for people; its own where the glossary has no other.
+
+    >>> metric_name("fid_novel"), metric_name("w2_floor"), metric_name("reach")
+    ('FID, novel', 'W2 floor', 'reach')
+    """
+    if metric in NAMES:
+        return NAMES[metric]
+    stem, _, side = metric.rpartition("_")
+    return f"{NAMES.get(stem, stem)}, {side}" if stem and side in SIDES else metric
