@@ -3,7 +3,7 @@ import torch
 
 from anabranch.errors import UsageError
 from anabranch.flow import integrate, network
-from anabranch.flow.conditioning import NULL, composed, conditioned
+from anabranch.flow.conditioning import NULL, composed, conditioned, guided
 from anabranch.seeds import generator
 
 
@@ -86,6 +86,21 @@ def test_an_attribute_that_is_not_given_has_no_weight_however_the_pass_rounds():
     x, t = torch.zeros(1, 1), torch.tensor(0.5)
     assert composed(uneven, 9.0)(x, t, torch.tensor([[NULL, NULL]])).item() == 2
     assert composed(uneven, 9.0)(x, t, torch.tensor([[NULL, 0]])).item() == 2 + 9 * (1 - 2)
+
+
+def test_guidance_sharpens_the_whole_label_in_one_pass():
+    counted = Counted(network("conditional-mlp", 2, seed=0, sizes=(3, 4)))
+    x, t = (value.float() for value in points(6, 2))
+    y, nothing = torch.tensor([[1, 2]] * 5 + [[NULL, NULL]]), torch.full((6, 2), NULL)
+    found = guided(counted, 3.0)(x, t, y)
+    assert counted.rows == [12]
+    field = counted.field
+    torch.testing.assert_close(found, field(x, t, nothing) + 3 * (field(x, t, y) - field(x, t, nothing)))
+    torch.testing.assert_close(guided(field)(x, t, y), field(x, t, y))
+    additive = network("additive-mlp", 2, seed=0, sizes=(3, 4))
+    torch.testing.assert_close(guided(additive, 3.0)(x, t, y), composed(additive, 3.0)(x, t, y))
+    with pytest.raises(UsageError, match="weight of guidance"):
+        guided(field, float("inf"))
 
 
 def test_an_additive_field_composes_to_itself():

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from scene import corner_silos, opened
@@ -31,8 +33,8 @@ def product(x, t, y):
     return x * (y.clamp_min(0) + 1).prod(1, keepdim=True)
 
 
-def batch_of(settings, count=50, k=2):
-    generator = torch.Generator().manual_seed(0)
+def batch_of(settings, k=2, seed=0):
+    generator = torch.Generator().manual_seed(seed)
     x1 = torch.randn(200, 3, generator=generator)
     codes = torch.randint(2, (200, k), generator=generator)
     return example(x1, codes, settings, generator)
@@ -75,17 +77,49 @@ class TestLosses:
     def test_drawn_and_weighted_masks_have_the_same_expectation(self):
         settings = ExpertSettings(batch=100, full=0.5, marginal=0.3, unconditional=0.2)
         batch = batch_of(settings)
-        all_masks = shown_attributes(batch.y, settings.masking, True, "all", torch.Generator().manual_seed(0))
+        all_masks = shown_attributes(batch.y, settings, settings.masking, True, torch.Generator().manual_seed(0))
         exact = losses(
             product, Example(batch.x_t, batch.u_t, batch.t, batch.y, all_masks.masks, all_masks.weight, all_masks.gap)
         )
         drawn = []
         for seed in range(400):
-            shown = shown_attributes(batch.y, settings.masking, False, "all", torch.Generator().manual_seed(seed))
+            shown = shown_attributes(batch.y, settings, settings.masking, False, torch.Generator().manual_seed(seed))
             one = Example(batch.x_t, batch.u_t, batch.t, batch.y, shown.masks, shown.weight, 0)
             drawn.append(losses(product, one).matching)
         drawn = torch.stack(drawn)
         assert abs(drawn.mean() - exact.matching) < 4 * drawn.std() / 20
+
+    def test_the_penalty_may_look_at_a_part_of_the_batch(self):
+        """Its first rows under all masks, the others under the one they draw, weighed as if all had drawn."""
+        settings = ExpertSettings(
+            penalty=1.0, batch=40, compared=0.25, late=1.0, full=0.5, marginal=0.3, unconditional=0.2
+        )
+        batch = batch_of(settings)
+        assert batch.rest is not None and batch.rest.shape == (30, 2) and batch.passes == (4 * 10 + 30) / 40
+        first = Example(
+            *(part[:10] for part in (batch.x_t, batch.u_t, batch.t, batch.y)), batch.masks, batch.weight, batch.gap, 1.0
+        )
+        error = product(batch.x_t[10:], batch.t[10:], torch.where(batch.rest, batch.y[10:], -1)) - batch.u_t[10:]
+        found, alone = losses(product, batch), losses(product, first)
+        assert torch.isclose(found.independence, alone.independence)
+        assert torch.isclose(found.matching, 0.25 * alone.matching + 0.75 * error.square().mean())
+
+    def test_parts_of_a_batch_have_the_expectation_of_the_whole(self):
+        settings = ExpertSettings(penalty=1.0, batch=400, full=0.5, marginal=0.3, unconditional=0.2)
+        mean = {}
+        for compared in (0.2, 1.0):
+            drawn = [
+                losses(product, batch_of(replace(settings, compared=compared), seed=seed)).matching
+                for seed in range(200)
+            ]
+            mean[compared] = torch.stack(drawn)
+        spread = sum(values.var() / 200 for values in mean.values()).sqrt()
+        assert abs(mean[0.2].mean() - mean[1.0].mean()) < 4 * spread
+
+    @pytest.mark.parametrize("share", [0.0, -0.1, 1.1, float("nan")])
+    def test_a_share_lies_between_none_and_all(self, share):
+        with pytest.raises(UsageError, match="compared is"):
+            ExpertSettings(compared=share)
 
 
 class TestStacking:

@@ -10,7 +10,7 @@ generated = integrate(conditioned(composed(field), y), fresh_x0, nfe=10).x1
 ```
 """
 
-from anabranch.flow.conditioning._compose import Composition, composed, conditioned
+from anabranch.flow.conditioning._compose import Composition, composed, conditioned, guided
 from anabranch.flow.conditioning._embedding import AttributeEmbedding
 from anabranch.flow.conditioning._evaluate import Additive, AdditiveField, Field, all_masks, stacked
 from anabranch.flow.conditioning._masks import NULL, Masking, masked, pair_masks, single_masks, weights_on
@@ -52,6 +52,7 @@ __all__ = [
     "composed",
     "conditioned",
     "full_penalty",
+    "guided",
     "independence_gap",
     "independence_penalty",
     "masked",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anabranch.errors import UsageError
 from anabranch.flow._solvers import Velocity
-from anabranch.flow.conditioning._evaluate import Additive, Field
+from anabranch.flow.conditioning._evaluate import Additive, Field, all_masks
 from anabranch.flow.conditioning._masks import NULL, masked, single_masks
 
 
@@ -84,6 +84,30 @@ class Composition:
         weights = self.weights if len(self.weights) == k else self.weights * k
         given = (y != NULL).double()
         return torch.stack([weight * given[:, i, None] for i, weight in enumerate(weights)])
+
+
+def guided(field: Field, weight: float = 1.0) -> Field:
+    """The field v(∅) + w (v(y) − v(∅)): the joint label, sharpened (classifier-free guidance, Ho and Salimans 2022).
+
+    Where the attributes are independent given x_t it is the composition with w for all of them. It asks the field for
+    whole labels, also those that were never seen, and trusts the network with what they look like. One pass of 2n rows.
+
+    >>> field = guided(lambda x, t, y: x + (y.clamp_min(0) + 1).prod(dim=1, keepdim=True), weight=2.0)
+    >>> field(torch.zeros(1, 1), torch.tensor(0.5), torch.tensor([[3, 4]]))       # 1 + 2 · (20 − 1)
+    tensor([[39.]])
+    """
+    if not math.isfinite(weight):
+        raise UsageError(
+            f"The weight of guidance cannot be {weight}. Give a finite number; 1 leaves the field as it is."
+        )
+
+    def velocity(x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        both = torch.ones(2, y.shape[1], dtype=torch.bool, device=y.device)
+        both[1] = False
+        values = all_masks(field, x, t, y, both)
+        return values[1] + weight * (values[0] - values[1])
+
+    return velocity
 
 
 def conditioned(field: Field, y: Tensor) -> Velocity:

@@ -73,10 +73,10 @@ class Student:
         assert pool is not None
         masking = Masking(1.0, 0.0, 0.0) if own.additive and own.whole else experts.masking
         index = torch.randint(len(pool), (own.batch,), generator=generator, device=generator.device)
-        shown = shown_attributes(pool.y[index], masking, own.penalty > 0, experts.independence, generator)
+        shown = shown_attributes(pool.y[index], experts, masking, own.penalty > 0, generator)
         weight = shown.weight.to(pool.x.dtype)
         x, v, t, y = (part[index] for part in (pool.x, pool.v, pool.t, pool.y))
-        return Example(x, v, t, y, shown.masks, weight, shown.gap, experts.late)
+        return Example(x, v, t, y, shown.masks, weight, shown.gap, experts.late, shown.rest)
 
     def _bound(self, parameters: Mapping[str, Tensor]) -> Field:
         return bind(self.network, parameters, self.settings.experts)

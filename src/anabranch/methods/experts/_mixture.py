@@ -12,9 +12,9 @@ from torch import Tensor
 from anabranch.data.attributes import NULL, Coverage
 from anabranch.errors import UsageError, unknown
 from anabranch.flow import Flow, integrate
-from anabranch.flow.conditioning import Field, composed, conditioned
+from anabranch.flow.conditioning import Field, composed, conditioned, guided
 
-WAYS = ("auto", "joint", "composed")
+WAYS = ("auto", "joint", "composed", "guided")
 
 
 class Rule(Protocol):
@@ -64,14 +64,16 @@ class Mixture:
     def field(self, y: Tensor, how: str = "auto", weights: Sequence[float] | float | None = None) -> Field:
         """The field that samples of the labels y (n, k) follow.
 
-        "joint" tells experts the whole label, "composed" adds up single attributes by eq. (5) with `weights`; "auto" is
-        joint for combinations that some silo holds and composed for those that none has seen. Part of a label may be
-        NULL: a single attribute, or none, is sampled as such.
+        "joint" tells experts the whole label, "guided" sharpens that by one weight, "composed" adds up single
+        attributes by eq. (5) with `weights`; "auto" is joint for combinations that some silo holds and composed for
+        those that none has seen. Part of a label may be NULL: a single attribute, or none, is sampled as such.
         """
         if how not in WAYS:
             raise unknown("way of sampling", how, WAYS)
         self._check(y)
         only = next(iter(self.experts.values())) if len(self.experts) == 1 else self
+        if how == "guided":
+            return guided(only, _one_weight(weights))
         together = composed(only, weights)  # an additive field composes at the price of one pass of its terms
         joint = self.known(y) & (weights is None) if how == "auto" else torch.full((len(y),), how == "joint")
         if bool(joint.all()):
@@ -128,6 +130,14 @@ class Mixture:
                 raise UsageError(
                     f"No expert has met {name}={lost[0]}, so nothing is known of it; sample what some silo has seen."
                 )
+
+
+def _one_weight(weights: Sequence[float] | float | None) -> float:
+    """The weight of guidance, which is one for the whole label."""
+    given = [1.0] if weights is None else [weights] if isinstance(weights, int | float) else list(weights)
+    if len(given) != 1:
+        raise UsageError(f"{len(given)} weights were given, and guidance has one for the whole label; give one number.")
+    return float(given[0])
 
 
 def _seen(coverage: Coverage) -> list[Tensor]:

@@ -31,8 +31,9 @@ class ExpertSettings:
     looks at whole labels, at single attributes, and at none. `penalty` is λ of eq. (11): 0 leaves conditional
     independence out, and masks are drawn for each sample instead of being evaluated all. At time t it counts t^`late`:
     attributes may be independent given a clear image and yet depend on each other given a noisy one, where the mean of
-    a red 3 is no sum of red and 3. With `independence` "pairs" it is an expectation over pairs of attributes, which
-    costs four evaluations however many attributes there are.
+    a red 3 is no sum of red and 3. It looks at a share `compared` of each batch, which is evaluated under all masks;
+    the rest costs one evaluation each, so that a fourth of it makes a step half as dear. With `independence` "pairs" it
+    is an expectation over pairs of attributes, which costs four evaluations however many attributes there are.
     """
 
     network: str = "conditional-mlp"
@@ -56,6 +57,7 @@ class ExpertSettings:
     unconditional: float = 0.02
     penalty: float = 0.0
     late: float = 0.0
+    compared: float = 1.0
     independence: str = "all"
 
     def __post_init__(self) -> None:
@@ -72,6 +74,8 @@ class ExpertSettings:
             )
         if not 0 <= self.late < math.inf:
             raise UsageError(f"late is {self.late}; the power of time that the penalty counts by is 0 or positive.")
+        if not 0 < self.compared <= 1:
+            raise UsageError(f"compared is {self.compared}; the penalty looks at a share of the batch in (0, 1].")
         _ = self.masking, self.rule(self.steps)
 
     @property

@@ -17,13 +17,15 @@ from anabranch.methods.experts._training import Example, Learner, example, losse
 def can_stack(halves: Sequence[ExpertHalf]) -> bool:
     """Whether one pass serves all faster than passes in turn do: for small dense networks trained alike.
 
-    Convolutions would become grouped ones, which are slower; a clip needs each expert's own norm.
+    Convolutions would become grouped ones, which are slower; a clip needs each expert's own norm; and a batch of which
+    a part is compared has two shapes.
     """
     first = halves[0]
     return (
         len(halves) > 1
         and not first.settings.network.endswith("unet")
         and first.settings.clip == 0
+        and first.settings.compared == 1
         and all(h.settings == first.settings and h.space == first.space for h in halves)
         and len({h.x.device for h in halves}) == 1
     )

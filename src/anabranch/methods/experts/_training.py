@@ -10,7 +10,16 @@ from torch import Tensor
 
 from anabranch.federation import OptimizerState, ServerOptimizer
 from anabranch.flow import LinearPath, MovingAverage
-from anabranch.flow.conditioning import Field, Masking, all_masks, masked_penalty, pair_masks, weights_on
+from anabranch.flow.conditioning import (
+    Field,
+    Masking,
+    all_masks,
+    masked,
+    masked_penalty,
+    pair_masks,
+    stacked,
+    weights_on,
+)
 from anabranch.methods.experts._settings import ExpertSettings
 
 
@@ -20,7 +29,7 @@ class Example:
 
     `masks` are (m, k), or (m, n, k) where they differ from row to row; `weight` (m,) says how much the loss looks at
     each. The penalty is about the last `gap` of them: a joint label, its single attributes, and none; 0 leaves it out.
-    It counts t^`late` at time t.
+    It counts t^`late` at time t. `rest` (r, k) are masks of the last r rows, which are evaluated under these alone.
     """
 
     x_t: Tensor
@@ -31,6 +40,13 @@ class Example:
     weight: Tensor
     gap: int
     late: float = 0.0
+    rest: Tensor | None = None
+
+    @property
+    def passes(self) -> float:
+        """How many times a row is evaluated, on average."""
+        rest = 0 if self.rest is None else len(self.rest)
+        return len(self.masks) - (len(self.masks) - 1) * rest / len(self.x_t)
 
 
 @dataclass(frozen=True)
@@ -58,53 +74,72 @@ def example(x1: Tensor, codes: Tensor, settings: ExpertSettings, generator: torc
     x0 = torch.randn(chosen.shape, generator=generator, dtype=x1.dtype, device=device).to(x1.device)
     t = torch.rand(len(chosen), generator=generator, dtype=x1.dtype, device=device).to(x1.device)
     sample = LinearPath().sample(x0, chosen, t)
-    shown = shown_attributes(y, settings.masking, settings.penalty > 0, settings.independence, generator)
-    return Example(sample.x_t, sample.u_t, t, y, shown.masks, shown.weight.to(x1.dtype), shown.gap, settings.late)
+    shown = shown_attributes(y, settings, settings.masking, settings.penalty > 0, generator)
+    weight = shown.weight.to(x1.dtype)
+    return Example(sample.x_t, sample.u_t, t, y, shown.masks, weight, shown.gap, settings.late, shown.rest)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """Masks, their weights in the loss, and how many of the last ones the penalty is about."""
+    """Masks, their weights in the loss, how many of the last ones the penalty is about, and masks of other rows."""
 
     masks: Tensor
     weight: Tensor
     gap: int
+    rest: Tensor | None = None
 
 
 def shown_attributes(
-    y: Tensor, masking: Masking, penalised: bool, independence: str, generator: torch.Generator
+    y: Tensor, settings: ExpertSettings, masking: Masking, penalised: bool, generator: torch.Generator
 ) -> Shown:
     """Which attributes a batch with labels y (n, k) shows.
 
-    Without a penalty every sample draws its own mask. With one all masks are evaluated: the same loss without the noise
-    of drawing, at no extra cost, because the penalty needs these evaluations anyway.
+    Without a penalty every sample draws its own mask. With one, a share of them is evaluated under all masks: the same
+    loss without the noise of drawing, at no extra cost, because the penalty needs these evaluations anyway.
     """
     count, k = y.shape
     if not penalised:
         drawn = masking.draw(count, k, generator)[None].to(y.device)
         return Shown(drawn, torch.ones(1, device=y.device), 0)
-    if independence == "pairs" and k > 2:
-        pairs = pair_masks(count, k, generator).to(y.device)
+    compared = max(1, round(settings.compared * count))
+    rest = masking.draw(count - compared, k, generator).to(y.device) if compared < count else None
+    if settings.independence == "pairs" and k > 2:
+        pairs = pair_masks(compared, k, generator).to(y.device)
         third = masking.marginal / 3  # π_marg is divided among the pair and its two attributes
         weight = weights_on(y.device, masking.full, third, third, third, masking.unconditional)
-        return Shown(torch.cat([torch.ones_like(pairs[:1]), pairs]), weight, 4)
+        return Shown(torch.cat([torch.ones_like(pairs[:1]), pairs]), weight, 4, rest)
     masks, weight = masking.masks(k, y.device)
-    return Shown(masks, weight, k + 2)
+    return Shown(masks, weight, k + 2, rest)
 
 
 def measured(field: Field, batch: Example) -> Measured:
     """The losses of a batch, with one pass a mask."""
-    passes = float(len(batch.masks))
-    return Measured(losses(field, batch), passes, passes)
+    return Measured(losses(field, batch), batch.passes, batch.passes)
 
 
 def losses(field: Field, batch: Example) -> Losses:
     """Both losses in one pass over all masks."""
-    values = all_masks(field, batch.x_t, batch.t, batch.y, batch.masks)
-    matching = (batch.weight * (values - batch.u_t).square().flatten(1).mean(1)).sum()
+    if batch.rest is None:
+        values = all_masks(field, batch.x_t, batch.t, batch.y, batch.masks)
+        return _losses(values, batch.u_t, batch.t, batch)
+    first, count = len(batch.x_t) - len(batch.rest), len(batch.x_t)
+    x, u, t, y = batch.x_t, batch.u_t, batch.t, batch.y
+    rows = stacked(x[:first], t[:first], y[:first], batch.masks)
+    others = (x[first:], t[first:], masked(y[first:], batch.rest))
+    values = field(*(torch.cat(both) for both in zip(rows, others, strict=True)))
+    compared = values[: len(rows[0])].reshape(len(batch.masks), first, -1)
+    found = _losses(compared, u[:first], t[:first], batch)
+    error = (values[len(rows[0]) :] - u[first:]).square().mean()
+    share = first / count
+    return Losses(share * found.matching + (1 - share) * error, found.independence)
+
+
+def _losses(values: Tensor, u: Tensor, t: Tensor, batch: Example) -> Losses:
+    """Both losses of rows evaluated under all masks, (m, n, d)."""
+    matching = (batch.weight * (values - u).square().flatten(1).mean(1)).sum()
     if not batch.gap:
         return Losses(matching, torch.zeros_like(matching))
-    return Losses(matching, masked_penalty(values[-batch.gap :], batch.t**batch.late if batch.late else None))
+    return Losses(matching, masked_penalty(values[-batch.gap :], t**batch.late if batch.late else None))
 
 
 class Learner:
