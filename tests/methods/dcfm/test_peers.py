@@ -8,7 +8,7 @@ from scene import corner_silos, opened
 from anabranch.flow.conditioning import full_penalty, single_masks
 from anabranch.methods.dcfm import CompositionServer, composition
 from anabranch.methods.dcfm._peers import _met, peer_losses, peer_losses_everywhere, routed
-from anabranch.methods.experts import Expert, ExpertSettings, example
+from anabranch.methods.experts import Example, Expert, ExpertSettings, example
 
 QUICK = {"steps": 8, "batch": 32, "hidden": 16, "layers": 2}
 WEIGHT = [0.7, 0.1, 0.1, 0.1]
@@ -92,9 +92,20 @@ class TestLosses:
         step = peer_losses(field(1), field(2), batch, single_masks(2), theirs, WEIGHT)
         assert step.forward == 4 and step.backward == pytest.approx(4 - float(theirs.float().sum()) / 40)
 
-    def test_evaluated_everywhere_losses_and_slopes_are_the_same(self, batch):
+    def test_terms_of_some_rows_and_the_joint_velocity_of_all(self, batch):
+        theirs = routed(torch.ones(10, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
+        some = peer_losses(field(1), field(2), batch, single_masks(2), theirs, WEIGHT)
+        first = Example(*(part[:10] for part in (batch.x_t, batch.u_t, batch.t, batch.y)), batch.masks, batch.weight, 0)
+        alone = peer_losses(field(1), field(2), first, single_masks(2), theirs, WEIGHT)
+        assert torch.isclose(some.losses.independence, alone.losses.independence)
+        whole, part = ((field(1)(b.x_t, b.t, b.y) - b.u_t).square().mean() for b in (batch, first))
+        assert torch.isclose(some.losses.matching - alone.losses.matching, WEIGHT[0] * (whole - part), atol=1e-5)
+        assert some.forward == pytest.approx(1 + 3 * 10 / 40)
+
+    @pytest.mark.parametrize("compared", [40, 10])
+    def test_evaluated_everywhere_losses_and_slopes_are_the_same(self, batch, compared):
         """On a GPU both networks evaluate all terms; what a step does must not depend on the machine."""
-        theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
+        theirs = routed(torch.ones(compared, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
         late = replace(batch, late=2.0)
         found = []
         for routes in (peer_losses, peer_losses_everywhere):

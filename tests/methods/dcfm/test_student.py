@@ -67,6 +67,16 @@ class TestStudent:
         there = mixture.sample(known, torch.Generator().manual_seed(0), 20, dimension=2).x1
         assert (there.mean(0) - corner_modes()[0]).abs().max() < 0.15
 
+    def test_teachers_may_be_sharpened(self):
+        """Where every label's velocity is known, the student's targets are v(∅) + w (v(y) − v(∅))."""
+        settings = composition(
+            "dcfm-b", student={"steps": 2, "batch": 8, "trajectories": 12, "path_steps": 3, "guidance": 3.0}
+        )
+        student = Student(settings, coverage(HELD), torch.zeros(1), 2, seed=0)
+        teacher = lambda x, t, y: x + y.clamp_min(-1).sum(1, keepdim=True)  # noqa: E731
+        pool = student._taught(dict.fromkeys(HELD, teacher), torch.Generator().manual_seed(0))
+        assert torch.allclose(pool.v, pool.x - 2 + 3 * (pool.y.sum(1, keepdim=True) + 2), atol=1e-5)
+
     def test_an_additive_student_composes_at_the_price_of_its_terms(self):
         """Its k + 1 terms are one pass, weighted or not; composed as any field they would be (k + 1)² rows."""
         flow = train_composition(

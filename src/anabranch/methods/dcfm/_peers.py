@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anabranch.errors import RefusedError
 from anabranch.federation import Done, Silo, answers, same_shapes
-from anabranch.flow.conditioning import Field, all_masks, independence_gap, masked, single_masks
+from anabranch.flow.conditioning import Field, independence_gap, masked, single_masks, stacked
 from anabranch.methods.dcfm._messages import Adopt, PeerSteps
 from anabranch.methods.experts import (
     Example,
@@ -71,7 +71,8 @@ class Turn:
         """The losses of a batch beside that peer."""
         half = self.half
         batch = example(half.x, half.codes, self.whole, generator)
-        theirs = routed(_met(self.met, batch.y, half.space.sizes), generator)
+        compared = batch.y[: max(1, round(half.settings.compared * len(batch.y)))]
+        theirs = routed(_met(self.met, compared, half.space.sizes), generator)
         routes = peer_losses_everywhere if half.x.is_cuda else peer_losses
         return routes(half.field(parameters), half.field(self.peer), batch, self.masks, theirs, self.weight)
 
@@ -102,15 +103,16 @@ def peer_losses(
     """Flow matching on the silo's own terms, and how far its joint velocity is from the routed composition.
 
     Every term is evaluated once, by whom it was routed to: 1 + (k + 1)/2 passes of the own network on average, and
-    (k + 1)/2 of the peer's without a gradient. `weight` are π of eq. (8) in the order of all masks.
+    (k + 1)/2 of the peer's without a gradient. `weight` are π of eq. (8) in the order of all masks. `theirs` (r, k + 1)
+    may be about the first r rows only: the others are asked for their joint velocity alone.
     """
-    count = len(batch.x_t)
-    labels = masked(batch.y, masks[:, None])  # (k + 1, n, k): single attributes, then none
+    count, compared = len(batch.x_t), len(theirs)
+    labels = masked(batch.y[:compared], masks[:, None])  # (k + 1, r, k): single attributes, then none
     term, row = (~theirs.T).nonzero(as_tuple=True)
     x = torch.cat([batch.x_t, batch.x_t[row]])
     values = own(x, torch.cat([batch.t, batch.t[row]]), torch.cat([batch.y, labels[term, row]]))
     joint, mine = values[:count], values[count:]
-    terms = torch.zeros(len(masks), *joint.shape, dtype=joint.dtype, device=joint.device)
+    terms = torch.zeros(len(masks), *joint[:compared].shape, dtype=joint.dtype, device=joint.device)
     terms = terms.index_put((term, row), mine)
     peer_term, peer_row = theirs.T.nonzero(as_tuple=True)
     with torch.no_grad():
@@ -119,9 +121,8 @@ def peer_losses(
     error = (mine - batch.u_t[row]).square().mean(1)
     share = torch.zeros(len(masks), dtype=error.dtype, device=error.device)
     means = share.index_add(0, term, error) / torch.bincount(term, minlength=len(masks)).clamp_min(1)
-    singles = torch.tensor(weight[1:], dtype=error.dtype, device=error.device)
-    matching = weight[0] * (joint - batch.u_t).square().mean() + (singles * means).sum()
-    return Measured(Losses(matching, _gap(joint, terms, batch)), (len(x) + len(peer_row)) / count, len(x) / count)
+    passes = (len(x) + len(peer_row)) / count, len(x) / count
+    return Measured(_both(joint, terms, means, batch, weight), *passes)
 
 
 def peer_losses_everywhere(
@@ -131,26 +132,29 @@ def peer_losses_everywhere(
 
     Shapes do not depend on the routing, so that a GPU can replay the step, which is worth more than what is wasted.
     """
-    terms = len(masks)
-    whole = torch.ones_like(masks[:1])
-    values = all_masks(own, batch.x_t, batch.t, batch.y, torch.cat([whole, masks]))
-    joint, mine = values[0], values[1:]
+    count, compared = len(batch.x_t), len(theirs)
+    rows = stacked(batch.x_t[:compared], batch.t[:compared], batch.y[:compared], masks)
+    whole = (batch.x_t, batch.t, batch.y)
+    values = own(*(torch.cat(both) for both in zip(whole, rows, strict=True)))
+    joint, mine = values[:count], values[count:].reshape(len(masks), compared, -1)
     with torch.no_grad():
-        answer = all_masks(peer, batch.x_t, batch.t, batch.y, masks)
-    routed_to = theirs.T[:, :, None]
+        answer = peer(*rows).reshape(mine.shape)
     share = (~theirs.T).to(mine.dtype)
-    error = (mine - batch.u_t).square().mean(2)
+    error = (mine - batch.u_t[:compared]).square().mean(2)
     means = (share * error).sum(1) / share.sum(1).clamp_min(1)
+    terms = torch.where(theirs.T[:, :, None], answer, mine)
+    passes = len(rows[0]) / count
+    return Measured(_both(joint, terms, means, batch, weight), 1 + 2 * passes, 1 + passes)
+
+
+def _both(joint: Tensor, terms: Tensor, means: Tensor, batch: Example, weight: Sequence[float]) -> Losses:
+    """Both losses from joint velocities (n, d), routed terms (k + 1, r, d), and the mean errors of the own ones."""
     matching = weight[0] * (joint - batch.u_t).square().mean()
-    for place in range(terms):  # numbers, not a tensor of them: copying one to the GPU cannot be recorded
+    for place in range(len(terms)):  # numbers, not a tensor of them: copying one to a GPU cannot be recorded
         matching = matching + weight[1 + place] * means[place]
-    gap = _gap(joint, torch.where(routed_to, answer, mine), batch)
-    return Measured(Losses(matching, gap), 2.0 * terms + 1, terms + 1.0)
-
-
-def _gap(joint: Tensor, terms: Tensor, batch: Example) -> Tensor:
-    gap = independence_gap(joint, terms[:-1], terms[-1]).square().mean(1)
-    return (gap * batch.t**batch.late if batch.late else gap).mean()
+    compared = terms.shape[1]
+    gap = independence_gap(joint[:compared], terms[:-1], terms[-1]).square().mean(1)
+    return Losses(matching, (gap * batch.t[:compared] ** batch.late if batch.late else gap).mean())
 
 
 def _peers(silo: Silo, question: PeerSteps, own: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:

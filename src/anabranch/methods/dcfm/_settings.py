@@ -65,7 +65,9 @@ class StudentSettings:
 
     It learns the teachers' velocities along their own paths (eq. 15): `trajectories` of `path_steps` points, drawn anew
     every `refresh` steps. `paths` "teachers" asks each teacher for combinations that it holds; "composed" also follows
-    composed paths of combinations that nobody holds, a share `novel` of all. `penalty` is λ of eq. (17). An `additive`
+    composed paths of combinations that nobody holds, a share `novel` of all. With `guidance` w above 1 the teachers'
+    labels are sharpened, v(∅) + w (v(y) − v(∅)), on both, so that the student is sharp at one evaluation (Meng et al.
+    2023). `penalty` is λ of eq. (17). An `additive`
     student v = c(x, t) + Σ d_i(x, t, y_i) needs no penalty: its attributes are independent by construction. It sees
     `whole` labels alone, which leaves open how the sum is divided among its terms; with `whole` false it sees single
     attributes and none as well, so that c is unconditional and weights can sharpen the others.
@@ -83,6 +85,7 @@ class StudentSettings:
     path_steps: int = 48
     refresh: int = 400
     novel: float = 0.5
+    guidance: float = 1.0
 
     def __post_init__(self) -> None:
         if self.steps < 0:
@@ -93,6 +96,8 @@ class StudentSettings:
         for name in ("trajectories", "path_steps", "refresh"):
             if getattr(self, name) < 2:
                 raise UsageError(f"student.{name} is {getattr(self, name)}; it must be at least 2.")
+        if not 0 < self.guidance < math.inf:
+            raise UsageError(f"student.guidance is {self.guidance}; 1 leaves teachers as they are, 2 sharpens them.")
         if not 0 <= self.novel <= 1:
             raise UsageError(f"student.novel is {self.novel}; a share lies in [0, 1].")
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from anabranch import seeds
 from anabranch.data.attributes import Coverage
-from anabranch.flow.conditioning import Field, Masking
+from anabranch.flow.conditioning import Field, Masking, guided
 from anabranch.methods.dcfm._replay import Replay, follow
 from anabranch.methods.dcfm._settings import Composition
 from anabranch.methods.experts import (
@@ -112,7 +112,7 @@ class Student:
         for number, field in enumerate(teachers.values()):
             own = label[teacher == number]
             if len(own):
-                parts += self._follow(field, codes[own], generator)
+                parts += self._follow(self._sharpened(field), codes[own], generator)
         return Replay.of(parts)
 
     def _composed(self, mixture: Mixture, generator: torch.Generator) -> Replay:
@@ -129,8 +129,16 @@ class Student:
         for y in torch.split(codes, CHUNK):
             for rows in (mixture.known(y).to(y.device), ~mixture.known(y).to(y.device)):
                 if bool(rows.any()):
-                    parts += self._follow(mixture.field(y[rows]), y[rows], generator)
+                    parts += self._follow(self._way(mixture, y[rows]), y[rows], generator)
         return Replay.of(parts)
+
+    def _sharpened(self, field: Field) -> Field:
+        return field if self.settings.student.guidance == 1 else guided(field, self.settings.student.guidance)
+
+    def _way(self, mixture: Mixture, y: Tensor) -> Field:
+        """How the mixture goes to these labels: composed where they are novel, or by guidance."""
+        sharp = self.settings.student.guidance != 1
+        return mixture.field(y, "guided", self.settings.student.guidance) if sharp else mixture.field(y)
 
     def _follow(self, field: Field, codes: Tensor, generator: torch.Generator) -> list[Replay]:
         parts = []
