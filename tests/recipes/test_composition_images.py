@@ -25,7 +25,7 @@ from anabranch.runs import merged
 TINY = {
     "samples": 60,
     "unconditional": 20,
-    "joint": 20,
+    "others": {"samples": 20},
     "every": 2,
     "silos": 3,
     "experts": {"network": "conditional-unet", "channels": 2, "steps": 3, "batch": 4, "precision": "float32"},
@@ -126,7 +126,15 @@ def test_stages_are_computed_once(everything):
 def test_every_method_has_every_figure(everything):
     _, rows = everything
     wanted = {f"{m}_features_{s}" for m in ("fid", "precision", "recall") for s in ("known", "novel", "unconditional")}
-    wanted |= {"conformity_known", "error_novel", "conformity_novel_joint", "judge_accuracy", "megabytes_up", "seconds"}
+    wanted |= {
+        "conformity_known",
+        "error_novel",
+        "conformity_novel_joint",
+        "conformity_novel_composed",
+        "judge_accuracy",
+        "megabytes_up",
+        "seconds",
+    }
     for method in METHODS:
         found = values(rows[method])
         assert wanted <= found.keys() and all(np.isfinite(value) for value in found.values()), method

@@ -40,10 +40,15 @@ def sample(
         bool, typer.Option("--grid", help="Of a composition: draw every combination in one picture; novel ones framed.")
     ] = False,
     how: Annotated[
-        str | None, typer.Option(help="joint, composed, or auto: composed where no silo has seen the combination.")
+        str | None,
+        typer.Option(
+            help="joint, guided (joint, sharpened: best for images), composed, or auto: composed where no silo has seen"
+            " the combination."
+        ),
     ] = None,
     weights: Annotated[
-        str, typer.Option(help="How strongly attributes count when composed: one number, or one each, as in 1,2.")
+        str,
+        typer.Option(help="How strongly attributes count: one number, or, when composed, one each, as in 1,2."),
     ] = "",
     out: Annotated[
         Path | None,

@@ -38,6 +38,7 @@ NAMES = {
     "judge_accuracy": "judge accuracy",
     "judge_error": "judge error",
     "conformity_novel_joint": "conformity, novel as a whole",
+    "conformity_novel_composed": "conformity, novel composed",
     "passes_forward": "all passes, forward",
     "passes_backward": "all passes, backward",
     "hit": "hit rate",

@@ -31,6 +31,7 @@ from anabranch.flow.conditioning._score import (
     velocity_to_noise,
     velocity_to_score,
 )
+from anabranch.flow.conditioning._standard import Standard
 from anabranch.flow.conditioning._unet import AdditiveUNet, ConditionalUNet
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "LinearSchedule",
     "Masking",
     "Schedule",
+    "Standard",
     "VariancePreservingSchedule",
     "all_masks",
     "composed",

@@ -15,6 +15,7 @@ from anabranch.flow._networks import register_network
 from anabranch.flow.conditioning._blocks import Ascent, Attention, Descent, ResidualBlock, group_norm, zeroed
 from anabranch.flow.conditioning._embedding import AttributeEmbedding, time_features
 from anabranch.flow.conditioning._evaluate import AdditiveField
+from anabranch.flow.conditioning._standard import Standard
 
 
 class UNet(nn.Module):
@@ -26,14 +27,25 @@ class UNet(nn.Module):
     training came out much worse.
 
     One level a multiplier, each of `blocks` residual blocks and half as large as the one before, rounded up; attention
-    at the lowest. The last convolution starts at zero, and so does the velocity. Squares of `patch` by `patch` pixels
-    can be one place with as many more colours: with twice the channels that is quicker on a GPU, and knows more.
+    at the lowest. The last convolution starts at zero, and so does what is returned. Squares of `patch` by `patch`
+    pixels can be one place with as many more colours: with twice the channels that is quicker on a GPU, and knows more.
+
+    What it returns is to be added to `drift(x, t)`, the velocity that data of the given standard would have. Points may
+    be more precise than parameters: all inside is computed as these are, the rest as points are.
     """
 
     def __init__(
-        self, shape: Sequence[int], channels: int, multipliers: Sequence[int], blocks: int, dropout: float, patch: int
+        self,
+        shape: Sequence[int],
+        channels: int,
+        multipliers: Sequence[int],
+        blocks: int,
+        dropout: float,
+        patch: int,
+        standard: Standard,
     ) -> None:
         super().__init__()
+        self.standard = standard
         self.shape, self.channels, self.width, self.patch = tuple(shape), channels, 4 * channels, patch
         colours = self.shape[0] * patch**2
         levels = list(pairwise([channels, *(channels * multiplier for multiplier in multipliers)]))
@@ -57,8 +69,10 @@ class UNet(nn.Module):
     def forward(self, x: Tensor, t: Tensor, told: Tensor) -> Tensor:
         # Half precision cannot tell enough times apart, so that they are made features of before.
         exact = t.to(torch.promote_types(x.dtype, torch.float32)).expand(x.shape[:1])
-        s = F.silu(self.time(time_features(exact, self.channels).to(x.dtype))) + told
-        h = self.stem(F.pixel_unshuffle(x.reshape(-1, *self.shape), self.patch))
+        inside = self.stem.weight.dtype
+        s = F.silu(self.time(time_features(exact, self.channels).to(inside))) + told
+        given = (self.standard.inputs(x, exact) if self.standard.active else x).to(inside)
+        h = self.stem(F.pixel_unshuffle(given.reshape(-1, *self.shape), self.patch))
         kept = []
         for down in self.down:
             h = down(h, s)
@@ -66,8 +80,13 @@ class UNet(nn.Module):
         h = self.middle[1](self.attention(self.middle[0](h, s)), s)
         for up, beside in zip(reversed(self.up), reversed(kept), strict=True):
             h = up(h, beside, s)
-        velocity = F.pixel_shuffle(self.head(F.silu(self.norm(h))), self.patch)
-        return velocity.reshape(x.shape).to(x.dtype)  # autocast would leave half precision
+        velocity = F.pixel_shuffle(self.head(F.silu(self.norm(h))), self.patch).reshape(x.shape).to(x.dtype)
+        return self.standard.scale(exact).to(x.dtype)[:, None] * velocity if self.standard.active else velocity
+
+    def drift(self, x: Tensor, t: Tensor) -> Tensor | float:
+        """The velocity of Gaussian data of the same standard; zero where that is left out."""
+        exact = t.to(torch.promote_types(x.dtype, torch.float32)).expand(x.shape[:1])
+        return self.standard.drift(x, exact).to(x.dtype) if self.standard.active else 0.0
 
 
 @register_network("conditional-unet")
@@ -75,7 +94,8 @@ class ConditionalUNet(nn.Module):
     """A velocity v(x, t, y) of images as rows: one UNet, told the sum of all attributes' embeddings.
 
     `forward(x, t, y)`: x (n, d), t (n,) or a single time, y (n, k) codes below `sizes`, NULL where not given. `shape`
-    is (colours, height, width), with d = colours · height · width; the sides may be any numbers.
+    is (colours, height, width), with d = colours · height · width; the sides may be any numbers. `center` and `spread`
+    are the mean and the deviation of the data's numbers, if known: see `Standard`.
     """
 
     def __init__(
@@ -88,14 +108,16 @@ class ConditionalUNet(nn.Module):
         blocks: int = 1,
         dropout: float = 0.0,
         patch: int = 1,
+        center: float = 0.0,
+        spread: float = 0.0,
     ) -> None:
         super().__init__()
         _check(dimension, shape, channels, multipliers, blocks, dropout, patch)
-        self.body = UNet(shape, channels, multipliers, blocks, dropout, patch)
+        self.body = UNet(shape, channels, multipliers, blocks, dropout, patch, Standard(center, spread))
         self.embedding = AttributeEmbedding(sizes, self.body.width)
 
     def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
-        velocity: Tensor = self.body(x, t, self.embedding(y).sum(dim=-2))
+        velocity: Tensor = self.body.drift(x, t) + self.body(x, t, self.embedding(y).sum(dim=-2))
         return velocity
 
 
@@ -118,10 +140,12 @@ class AdditiveUNet(AdditiveField):
         blocks: int = 1,
         dropout: float = 0.0,
         patch: int = 1,
+        center: float = 0.0,
+        spread: float = 0.0,
     ) -> None:
         super().__init__()
         _check(dimension, shape, channels, multipliers, blocks, dropout, patch)
-        self.body = UNet(shape, channels, multipliers, blocks, dropout, patch)
+        self.body = UNet(shape, channels, multipliers, blocks, dropout, patch, Standard(center, spread))
         self.embedding = AttributeEmbedding(sizes, self.body.width)
 
     def parts(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
@@ -130,7 +154,8 @@ class AdditiveUNet(AdditiveField):
         terms = told.shape[0]
         times = t if t.dim() == 0 else t.repeat(terms)
         rows = self.body(x.repeat(terms, 1), times, told.flatten(0, 1)).reshape(terms, *x.shape)
-        return torch.cat([rows[:1], torch.where((y < 0).T.unsqueeze(-1), 0, rows[1:])])
+        common = rows[:1] + self.body.drift(x, t)
+        return torch.cat([common, torch.where((y < 0).T.unsqueeze(-1), 0, rows[1:])])
 
 
 def _check(

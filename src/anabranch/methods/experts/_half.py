@@ -70,6 +70,7 @@ def expert_network(
     options["activation"] = settings.activation
     if name.endswith("unet"):
         options = {"shape": settings.shape, "channels": settings.channels, "patch": settings.patch}
+        options |= {"center": settings.center, "spread": settings.spread}
     return network(name, dimension, seed, sizes=sizes, **options).to(settings.dtype)
 
 
@@ -82,7 +83,8 @@ def shared_network(
     """A network whose own parameters nobody uses: one for all that bind theirs to it."""
     sides = (settings.hidden, settings.layers, settings.embedding, settings.activation)
     kind = (name or settings.network, *sides, settings.shape)
-    key = (*kind, settings.channels, settings.patch, settings.dtype, dimension, sizes, device)
+    standard = (settings.center, settings.spread)
+    key = (*kind, *standard, settings.channels, settings.patch, settings.dtype, dimension, sizes, device)
     if key not in _SHARED:
         _SHARED[key] = expert_network(settings, dimension, sizes, name=name).to(device)
     return _SHARED[key]
@@ -108,9 +110,9 @@ class Bound:
 
     def _evaluated(self, x: Tensor, *arguments: object) -> Tensor:
         # All in half precision, and not by autocast, which would normalise in float32: three times the traffic.
-        dtype = torch.bfloat16 if self.half else next(iter(self.parameters.values())).dtype
-        own = {name: tensor.to(dtype) for name, tensor in self.parameters.items()}
-        value: Tensor = functional_call(self.module, own, (x.to(dtype), *arguments))
+        own = {name: tensor.to(torch.bfloat16) for name, tensor in self.parameters.items()} if self.half else None
+        exact = x.to(next(iter(self.parameters.values())).dtype)
+        value: Tensor = functional_call(self.module, own or self.parameters, (exact, *arguments))
         return value.to(x.dtype)
 
 

@@ -40,8 +40,11 @@ TABLES = {
         "conformity_known",
         "conformity_novel",
         "conformity_novel_joint",
+        "conformity_novel_composed",
         "fid_features_known",
         "fid_features_novel",
+        "fid_features_novel_joint",
+        "fid_features_novel_composed",
         "fid_features_unconditional",
         "judge_accuracy",
     ),
@@ -73,6 +76,9 @@ TABLES = {
 }
 
 
+SAMPLING = ("weight_known_", "composed_known", "weight_novel_", "composed_novel")  # beginnings of metrics
+
+
 def tables(rows: list[Row]) -> list[tuple[str, Lines]]:
     """A table for each group of figures that is there; the paper's beside ours where it has them."""
     problems = {row["problem"] for row in rows}
@@ -83,6 +89,10 @@ def tables(rows: list[Row]) -> list[tuple[str, Lines]]:
         part.sort(key=lambda row: (row["problem"], _place(row["method"])))
         if part:
             found.append((title, beside(part, published)))
+    ways = [row for row in rows if row["metric"].startswith(SAMPLING)]
+    if ways:
+        ways.sort(key=lambda row: (row["problem"], _place(row["method"])))
+        found.append(("How samples are drawn: weights, and whether attributes are added up", beside(ways, [])))
     return found
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anabranch import seeds
 from anabranch.data.attributes import NULL
 from anabranch.methods.experts import Mixture
 from anabranch.metrics import to_bytes
@@ -23,6 +22,7 @@ from anabranch.recipes._study import Lines, StudyCell
 from anabranch.recipes.studies import _composition_images_pictures as pictures
 from anabranch.recipes.studies._composition_images_data import SIDES, Scene, chosen_device, images, scene, sides
 from anabranch.recipes.studies._composition_images_metrics import Eyes, Figures, eyes, judge_accuracy
+from anabranch.recipes.studies._composition_images_sampling import Way, every_combination, sampled
 from anabranch.recipes.studies._composition_images_training import Trained, trained
 from anabranch.runs import Row, RunFolder
 
@@ -58,14 +58,16 @@ def _method(cell: StudyCell, found: Scene, look: Eyes, device: torch.device) -> 
     begun = time.perf_counter()
     figures: Figures = {}
     for side in SIDES:
+        way = Way.of(cell.options[side])
         y = found.real[side].codes  # as often as the real images show it
-        x = sampled(made.mixture, y, cell, found, device, side)
+        x = sampled(made.mixture, y, cell, found, device, side, way)
         figures |= look.compare(look.features(x), side, side) | look.obeyed(x, y, found.space.names, side)
-    figures |= _other_way(made.mixture, cell, found, look, device)
+        figures |= way.numbers(side, found.space.names)
+    figures |= _other_ways(made.mixture, cell, found, look, device)
     y = torch.full((cell.options["unconditional"], found.space.k), NULL)
-    x = sampled(made.mixture, y, cell, found, device, "unconditional")
+    x = sampled(made.mixture, y, cell, found, device, "unconditional", Way("joint"))
     figures |= look.compare(look.features(x), "known", "unconditional")
-    _keep_grid(cell, found, sampled(made.mixture, found.space.combinations(), cell, found, device, "grid"))
+    _keep_grid(cell, found, every_combination(made.mixture, cell, found, device))
     return {**figures, "sampling_seconds": time.perf_counter() - begun, **_cost(made), **_settings(made, cell)}
 
 
@@ -82,31 +84,15 @@ def _real(cell: StudyCell, found: Scene, look: Eyes) -> Figures:
     return figures
 
 
-def sampled(
-    mixture: Mixture, y: Tensor, cell: StudyCell, found: Scene, device: torch.device, name: str, how: str | None = None
-) -> Tensor:
-    """A sample for each label y (n, k), on the CPU, in [−1, 1]. All methods of a seed begin from the same noise.
-
-    `how` is "auto" unless the method says otherwise: novel combinations are composed by eq. (5), and where the recipe
-    gives `weights` known ones as well, because w > 1 sharpens both.
-    """
-    options = cell.options["sampling"]
-    parts = []
-    for number, codes in enumerate(torch.split(y, options["batch"])):
-        generator = seeds.generator(cell.seed, "noise", name, number)
-        x0 = torch.randn(len(codes), found.real["known"].x.shape[1], generator=generator).to(device)
-        way = how or cell.options.get("how", "auto")
-        weights = options.get("weights") if way != "joint" else None
-        flow = mixture.sample(codes.to(device), generator, options["nfe"], options["solver"], way, weights, x0=x0)
-        parts.append(flow.x1)
-    return torch.cat(parts).cpu().clamp(-1, 1)
-
-
-def _other_way(mixture: Mixture, cell: StudyCell, found: Scene, look: Eyes, device: torch.device) -> Figures:
-    """Novel combinations asked for as a whole instead of composed: what eq. (5) adds, or costs."""
-    y = found.real["novel"].codes[: cell.options["joint"]]
-    x = sampled(mixture, y, cell, found, device, "novel", "joint")
-    return look.obeyed(x, y, found.space.names, "novel_joint")
+def _other_ways(mixture: Mixture, cell: StudyCell, found: Scene, look: Eyes, device: torch.device) -> Figures:
+    """Novel combinations in ways that all methods share: asked for as a whole, and composed by eq. (5)."""
+    options, figures = cell.options["others"], Figures()
+    y = found.real["novel"].codes[: options["samples"]]
+    for name, way in {"joint": Way("joint"), "composed": Way("composed", options["weights"])}.items():
+        x = sampled(mixture, y, cell, found, device, "novel", way)
+        figures |= look.obeyed(x, y, found.space.names, f"novel_{name}")
+        figures |= look.compare({"judge": look.judge.features(x)}, "novel", f"novel_{name}")
+    return figures
 
 
 def _cost(made: Trained) -> Figures:
