@@ -105,6 +105,17 @@ def test_samples_of_chosen_attributes_in_every_form(trained, tmp_path, name):
         assert min(size(tmp_path / name)) > 300
 
 
+def test_guidance_moves_samples_away_from_those_without(trained, tmp_path):
+    drawn = {}
+    for name, words in {"joint": ["joint"], "one": ["guided"], "three": ["guided", "--weights", "3"]}.items():
+        out = tmp_path / f"{name}.npy"
+        result = run("sample", trained, "--attributes", NOVEL, "--n", 5, "--nfe", 4, "--how", *words, "--out", out)
+        assert result.exit_code == 0, result.output
+        drawn[name] = np.load(out)
+    assert np.allclose(drawn["joint"], drawn["one"], atol=1e-5)
+    assert not np.allclose(drawn["joint"], drawn["three"], atol=1e-3)
+
+
 def test_images_come_on_a_sheet_and_in_a_grid(images, tmp_path):
     result = run("sample", images, "--attributes", "kind=x,size=s", "--out", tmp_path / "sheet.png")
     assert result.exit_code == 0 and "16 samples of a combination that 2 of 2 silos have seen" in said(result)
@@ -137,6 +148,7 @@ def test_ways_and_weights_change_samples(trained, tmp_path):
         (["--attributes", NOVEL, "--how", "jont"], "did you mean 'joint'"),
         (["--attributes", NOVEL, "--weights", "1,b"], "give numbers separated by commas"),
         (["--attributes", NOVEL, "--weights", "1,2,3"], "3 weights were given"),
+        (["--attributes", NOVEL, "--how", "guided", "--weights", "1,2"], "guidance has one for the whole label"),
         (["--attributes", NOVEL, "--n", "0"], "ask for at least one"),
         (["--attributes", NOVEL, "--nfe", "0"], "nfe = 0"),
         (["--attributes", NOVEL, "--out", "x.jpg"], "cannot be written as '.jpg'"),

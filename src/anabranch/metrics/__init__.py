@@ -9,12 +9,17 @@ from anabranch.metrics._coupling import (
     uniform_total_variation,
     usage,
 )
+from anabranch.metrics._fid_report import fid_report
 from anabranch.metrics._frechet import Extrapolated, extrapolated_frechet, frechet_distance
 from anabranch.metrics._hits import by_combination, hit_rate
 from anabranch.metrics._inception import Inception
+from anabranch.metrics._inception_score import InceptionScore, class_probabilities, inception_score
+from anabranch.metrics._kid import KernelDistance, kernel_distance
+from anabranch.metrics._memorisation import Memorisation, memorisation, memorisation_threshold
 from anabranch.metrics._otdd import augment, otdd
 from anabranch.metrics._pixels import resize, to_bytes
 from anabranch.metrics._precision_recall import PrecisionRecall, precision_recall
+from anabranch.metrics._reference import Reference, reference, reference_statistics
 from anabranch.metrics._sliced import (
     projection_counts,
     projection_directions,
@@ -32,14 +37,24 @@ __all__ = [
     "Extrapolated",
     "FeatureStatistics",
     "Inception",
+    "InceptionScore",
+    "KernelDistance",
+    "Memorisation",
     "PrecisionRecall",
+    "Reference",
     "augment",
     "by_combination",
+    "class_probabilities",
     "conformity",
     "cost_ratio",
     "extrapolated_frechet",
+    "fid_report",
     "frechet_distance",
     "hit_rate",
+    "inception_score",
+    "kernel_distance",
+    "memorisation",
+    "memorisation_threshold",
     "noise_floor",
     "optimal_cost",
     "otdd",
@@ -48,6 +63,8 @@ __all__ = [
     "projection_counts",
     "projection_directions",
     "projection_edges",
+    "reference",
+    "reference_statistics",
     "resize",
     "sliced_wasserstein2",
     "sliced_wasserstein2_from_counts",

@@ -16,7 +16,6 @@ from torch import Tensor
 from anabranch.errors import DataError, UsageError
 from anabranch.metrics._points import as_points
 from anabranch.metrics._statistics import FeatureStatistics
-from anabranch.transport import square_root
 
 ENOUGH = 10_000  # samples that FID is usually taken with at least
 
@@ -31,13 +30,19 @@ def frechet_distance(a: Features, b: Features) -> float:
     singular covariance does no harm to the arithmetic. With few points the estimate is too large, by an amount that
     falls like 1/n: compare values of equal n only, and heed the warning. Zero for equal sets, up to rounding.
 
+    Statistics keep the root of their covariance: with one reference for many sets of samples, each distance after the
+    first costs the eigenvalues of one matrix, taken on the device of the statistics with the root.
+
     >>> x = torch.tensor([[-1.0], [0.0], [1.0]]).repeat(9, 1)
     >>> round(frechet_distance(x, x + 3), 6)
     9.0
     """
     first, second = _statistics(a, "a"), _statistics(b, "b")
     _warn(first, second)
-    return _distance(first, square_root(first.covariance), second)
+    passing = isinstance(a, Tensor) and not isinstance(b, Tensor)  # a root of a would be taken and lost
+    if not first.has_root and (second.has_root or passing):
+        first, second = second, first
+    return _distance(first, second)
 
 
 @dataclass(frozen=True)
@@ -74,11 +79,10 @@ def extrapolated_frechet(
             " line in 1/n, and the extrapolation is off. Generate more samples.",
             stacklevel=2,
         )
-    root = square_root(target.covariance)
     values = []
     for size in sizes:
         part = torch.randperm(len(points), generator=generator)[:size].to(points.device)
-        values.append(_distance(target, root, FeatureStatistics.of(points[part])))
+        values.append(_distance(target, FeatureStatistics.of(points[part])))
     slope, value = numpy.polyfit([1 / size for size in sizes], values, 1)
     return Extrapolated(float(value), float(slope), tuple(sizes), tuple(values))
 
@@ -95,12 +99,13 @@ def _statistics(features: Features, name: str) -> FeatureStatistics:
     return found
 
 
-def _distance(first: FeatureStatistics, root: Tensor, second: FeatureStatistics) -> float:
-    """With the root of the first one's covariance at hand."""
+def _distance(first: FeatureStatistics, second: FeatureStatistics) -> float:
+    """By the root of the first one's covariance."""
     if first.mean.shape != second.mean.shape:
         raise UsageError(
             f"One set of features has {len(first.mean)} dimensions, the other {len(second.mean)}; give one space."
         )
+    root = first.root
     mean, covariance = second.mean.to(root.device), second.covariance.to(root.device)
     product = root @ covariance @ root
     values = torch.linalg.eigvalsh((product + product.T) / 2)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from anabranch.errors import DataError, UsageError
 from anabranch.metrics._points import as_points
+from anabranch.transport import square_root
 
 
 class FeatureStatistics:
@@ -29,6 +30,7 @@ class FeatureStatistics:
         self.count = 0
         self._mean: Tensor | None = None
         self._scatter: Tensor | None = None
+        self._root: Tensor | None = None
 
     @classmethod
     def of(cls, features: Tensor) -> FeatureStatistics:
@@ -47,6 +49,7 @@ class FeatureStatistics:
         return self._merge(other.count, other.mean, other._known(other._scatter)) if other.count else self
 
     def _merge(self, count: int, mean: Tensor, scatter: Tensor) -> FeatureStatistics:
+        self._root = None
         if self._mean is None or self._scatter is None:
             self.count, self._mean, self._scatter = count, mean.clone(), scatter.clone()
             return self
@@ -69,6 +72,26 @@ class FeatureStatistics:
     def covariance(self) -> Tensor:
         """Σ (d, d), divided by n − 1; zero for a single point."""
         return self._known(self._scatter) / max(self.count - 1, 1)
+
+    @property
+    def root(self) -> Tensor:
+        """Σ^½ (d, d), symmetric; taken once, so that one reference meets many sets of samples at half the price."""
+        if self._root is None:
+            self._root = square_root(self.covariance)
+        return self._root
+
+    @property
+    def has_root(self) -> bool:
+        """Whether the root is at hand already."""
+        return self._root is not None
+
+    def to(self, device: torch.device | str) -> FeatureStatistics:
+        """The same on another device, where distances are then taken; itself if it is there."""
+        if self.mean.device == torch.device(device):
+            return self
+        moved = FeatureStatistics()._merge(self.count, self.mean.to(device), self._known(self._scatter).to(device))
+        moved._root = None if self._root is None else self._root.to(device)
+        return moved
 
     def _known(self, value: Tensor | None) -> Tensor:
         if value is None:
