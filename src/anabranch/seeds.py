@@ -21,6 +21,6 @@ def derive(seed: int, *names: str | int) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
-def generator(seed: int, *names: str | int) -> torch.Generator:
-    """A CPU generator seeded by `derive`: the same numbers on every machine and device."""
-    return torch.Generator().manual_seed(derive(seed, *names))
+def generator(seed: int, *names: str | int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator seeded by `derive`. On a CPU it gives the same numbers on every machine, on a GPU others."""
+    return torch.Generator(device).manual_seed(derive(seed, *names))

@@ -39,13 +39,13 @@ class MinibatchOT:
         x0 = source.points(size, generator).to(data.x.device)
         cost = half_squared_cost(x0, data.x[index])
         if self.solver == "exact" and not self.replacement:
-            return pair(data, x0, torch.arange(size), index[assignment(cost)])
+            return pair(data, x0, torch.arange(size), index[assignment(cost).to(index.device)])
         if self.replacement:
             plan = exact_plan(cost) if self.solver == "exact" else self._soft_plan(cost)
             drawn = sample_pairs(plan, size, generator, replacement=True)
-            return pair(data, x0, drawn.index0, index[drawn.index1])
+            return pair(data, x0, drawn.index0, index[drawn.index1.to(index.device)])
         # A soft plan has no permutation in it: every x0 is used once and draws its x1 from its own row.
-        rows = self._soft_plan(cost).matrix.cpu().clamp_min(0)
+        rows = self._soft_plan(cost).matrix.to(generator.device).clamp_min(0)
         partner = torch.multinomial(rows, 1, generator=generator)[:, 0]
         return pair(data, x0, torch.arange(size), index[partner])
 

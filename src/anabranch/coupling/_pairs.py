@@ -57,7 +57,7 @@ def batch(data: Points, size: int, generator: torch.Generator) -> Tensor:
     """Indices of a batch, drawn independently and uniformly, as a sample of the holder's distribution."""
     if size < 1:
         raise UsageError(f"A batch of {size} pairs was asked for; it must hold at least one.")
-    return torch.randint(len(data), (size,), generator=generator)
+    return torch.randint(len(data), (size,), generator=generator, device=generator.device)
 
 
 def pair(data: Points, candidates: Tensor, index0: Tensor, index1: Tensor) -> Pairs:

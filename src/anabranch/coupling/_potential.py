@@ -109,7 +109,7 @@ class EntropicPotential:
             soft = soft_c_transform(half_squared_cost(x0, data.x[index1]), self.potential(x0), self.epsilon)
             # Inverse transform: the first candidate whose cumulated weight passes a uniform number.
             edges = soft.log_weights.exp().cumsum(0)
-            draws = torch.rand(size, generator=generator).to(edges) * edges[-1]
+            draws = torch.rand(size, generator=generator, device=generator.device).to(edges) * edges[-1]
             index0 = (edges < draws).sum(0).clamp_max(self.candidates - 1)
         return pair(data, x0, index0, index1)
 

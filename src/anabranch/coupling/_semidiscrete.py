@@ -36,5 +36,5 @@ class SemiDiscrete:
         """`size` pairs of the table."""
         if size < 1:
             raise UsageError(f"A batch of {size} pairs was asked for; it must hold at least one.")
-        row = torch.randint(len(self.noise), (size,), generator=generator)
-        return pair(data, self.noise, row, self.index[row])
+        row = torch.randint(len(self.noise), (size,), generator=generator, device=generator.device)
+        return pair(data, self.noise, row, self.index[row.to(self.index.device)])

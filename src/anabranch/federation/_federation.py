@@ -82,6 +82,7 @@ class Federation:
         self.weight: dict[str, float] = {}
         self.numbers: Tensor = torch.empty(0, dtype=torch.long)
         self.dimension = 0
+        self.device = getattr(self.engine, "device", torch.device("cpu"))  # where what silos share is computed with
         self.seed = 0
         self.round = 0
         self.run = ""

@@ -50,6 +50,12 @@ class LocalEngine:
         """The silos that can be asked, sorted."""
         return list(self.silos)
 
+    @property
+    def device(self) -> torch.device:
+        """Where all silos hold their points; the CPU where they differ, or hold tables."""
+        found = {silo.device for silo in self.silos.values()}
+        return found.pop() if len(found) == 1 else torch.device("cpu")
+
     def ask(self, envelopes: Mapping[str, Envelope], timeout: float | None = None) -> Replies:
         """One question to each named silo. Who raises, is late or answers nonsense is listed under `failures`."""
         replies = Replies()
@@ -92,5 +98,7 @@ class LocalEngine:
 
 def _finite(reply: Message) -> bool:
     numbers = list(numbers_of(reply).values())
-    # A norm is finite exactly when every number is, short of overflow, and costs one pass for all tensors.
-    return not numbers or math.isfinite(sum(norm.item() for norm in torch._foreach_norm(numbers)))
+    # A norm is finite exactly when every number is, short of overflow, and costs one pass for all tensors; they are
+    # added up before they are looked at, because a GPU is waited for each time.
+    norms = [norm.double() for norm in torch._foreach_norm(numbers)] if numbers else []
+    return not norms or math.isfinite(torch.stack(norms).sum().item())

@@ -147,6 +147,11 @@ class Silo:
             raise DataError(f"Silo '{self.name}' has no points yet; its table must be encoded first.")
         return self._data
 
+    @property
+    def device(self) -> torch.device:
+        """Where its points are."""
+        return self._data.x.device if self._data is not None else torch.device("cpu")
+
     def hold(self, points: Points) -> None:
         """Makes these points the silo's data, less those held out; nothing else sets them."""
         x = check_points(points.x, f"Silo '{self.name}'")
@@ -187,9 +192,12 @@ class Silo:
         """Whether its points come with labels; where all are 0 they must have been given as such."""
         return self._labelled or bool(self.data.label.any())
 
-    def generator(self, *names: str | int) -> torch.Generator:
-        """Random numbers for this silo, round and purpose: the same however often the round is repeated."""
-        return seeds.generator(self.seed, "silo", self.name, self.round, *names)
+    def generator(self, *names: str | int, device: torch.device | str = "cpu") -> torch.Generator:
+        """Random numbers for this silo, round and purpose: the same however often the round is repeated.
+
+        Drawn where they are used, they need not travel; but a GPU draws other numbers than a CPU.
+        """
+        return seeds.generator(self.seed, "silo", self.name, self.round, *names, device=device)
 
     def shared_generator(self, *names: str | int) -> torch.Generator:
         """Random numbers that every silo derives alike in this round."""

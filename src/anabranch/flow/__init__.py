@@ -9,6 +9,7 @@ generated = integrate(field, fresh_x0, nfe=10).x1
 """
 
 from anabranch.flow import conditioning
+from anabranch.flow import unet as unet
 from anabranch.flow._average import MovingAverage
 from anabranch.flow._networks import PotentialMLP, VelocityMLP, network, register_network
 from anabranch.flow._paths import (

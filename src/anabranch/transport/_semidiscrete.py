@@ -63,15 +63,15 @@ class SemiDual:
     averaged: int = 0
 
     def __post_init__(self) -> None:
-        self._levels = bisect(self.atoms, smallest=4)
+        self._levels = [label.to(self.atoms.device) for label in bisect(self.atoms.cpu(), smallest=4)]
 
     @staticmethod
     def start(atoms: Tensor, masses: Tensor) -> SemiDual:
         """Duals of zero on these atoms."""
         if masses.shape != (len(atoms),) or not bool((masses > 0).all()):
             raise UsageError(f"{len(atoms)} atoms need as many positive masses; {tuple(masses.shape)} were given.")
-        zeros = torch.zeros(len(atoms), dtype=torch.float64)
-        return SemiDual(atoms, masses.double(), zeros, zeros.clone(), torch.zeros(len(atoms) + 1, dtype=torch.float64))
+        zeros = torch.zeros(len(atoms) + 1, dtype=torch.float64, device=atoms.device)
+        return SemiDual(atoms, masses.to(zeros), zeros[1:].clone(), zeros[1:].clone(), zeros)
 
     def lookup(self, noise: Tensor, average: bool = False) -> Nearest:
         """For each noise (m, d): min_j c(x0, x_j) − g_j, and the j that reaches it."""
@@ -86,13 +86,13 @@ class SemiDual:
         move = residual.clone()
         for label in self._levels:
             groups = int(label.max()) + 1
-            missing = torch.zeros(groups, dtype=torch.float64).index_add_(0, label, residual)
+            missing = torch.zeros(groups, dtype=torch.float64, device=label.device).index_add_(0, label, residual)
             move += (missing * (groups / len(label)) ** 0.25)[label]
         self.duals = self.duals + step * move
         if average:
             self.averaged = int(self.averaged) + 1
             self.average = self.average + (self.duals - self.average) / self.averaged
-        self.recent = self.recent + torch.cat([wins.double(), torch.tensor([count], dtype=torch.float64)])
+        self.recent = self.recent + torch.cat([wins.double(), self.recent.new_tensor([count])])
 
     def feed(self, noise: Tensor, value: Tensor) -> None:
         """Raises the duals of starved atoms until each just reaches one of these noises, whose minima are `value`.

@@ -89,13 +89,11 @@ class UNet(nn.Module):
         return self.standard.drift(x, exact).to(x.dtype) if self.standard.active else 0.0
 
 
-@register_network("conditional-unet")
-class ConditionalUNet(nn.Module):
-    """A velocity v(x, t, y) of images as rows: one UNet, told the sum of all attributes' embeddings.
+class AttributedImages(nn.Module):
+    """What both networks below consist of: a UNet, and embeddings of attributes that it is told.
 
-    `forward(x, t, y)`: x (n, d), t (n,) or a single time, y (n, k) codes below `sizes`, NULL where not given. `shape`
-    is (colours, height, width), with d = colours · height · width; the sides may be any numbers. `center` and `spread`
-    are the mean and the deviation of the data's numbers, if known: see `Standard`.
+    `shape` is (colours, height, width), with d = colours · height · width; the sides may be any numbers. `center` and
+    `spread` are the mean and the deviation of the data's numbers, if known: see `Standard`.
     """
 
     def __init__(
@@ -115,6 +113,14 @@ class ConditionalUNet(nn.Module):
         _check(dimension, shape, channels, multipliers, blocks, dropout, patch)
         self.body = UNet(shape, channels, multipliers, blocks, dropout, patch, Standard(center, spread))
         self.embedding = AttributeEmbedding(sizes, self.body.width)
+
+
+@register_network("conditional-unet")
+class ConditionalUNet(AttributedImages):
+    """A velocity v(x, t, y) of images as rows: one UNet, told the sum of all attributes' embeddings.
+
+    `forward(x, t, y)`: x (n, d), t (n,) or a single time, y (n, k) codes below `sizes`, NULL where not given.
+    """
 
     def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         velocity: Tensor = self.body.drift(x, t) + self.body(x, t, self.embedding(y).sum(dim=-2))
@@ -122,31 +128,12 @@ class ConditionalUNet(nn.Module):
 
 
 @register_network("additive-unet")
-class AdditiveUNet(AdditiveField):
+class AdditiveUNet(AttributedImages, AdditiveField):
     """A velocity c(x, t) + Σ_{i given} d_i(x, t, y_i) of images as rows: one UNet, told one attribute at a time.
 
     All terms are rows of one pass with the same weights: c is told nothing but the time, d_i the embedding of y_i and
-    of no other attribute, so the sum is additive in y exactly. A pass costs that of (k + 1)·n images. Arguments as for
-    the conditional UNet.
+    of no other attribute, so the sum is additive in y exactly. A pass costs that of (k + 1)·n images.
     """
-
-    def __init__(
-        self,
-        dimension: int,
-        sizes: Sequence[int],
-        shape: Sequence[int],
-        channels: int = 32,
-        multipliers: Sequence[int] = (1, 2, 2),
-        blocks: int = 1,
-        dropout: float = 0.0,
-        patch: int = 1,
-        center: float = 0.0,
-        spread: float = 0.0,
-    ) -> None:
-        super().__init__()
-        _check(dimension, shape, channels, multipliers, blocks, dropout, patch)
-        self.body = UNet(shape, channels, multipliers, blocks, dropout, patch, Standard(center, spread))
-        self.embedding = AttributeEmbedding(sizes, self.body.width)
 
     def parts(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         effects = self.embedding(y).transpose(0, 1)

@@ -24,7 +24,6 @@ from anabranch.methods.experts import (
     check_steps,
     example,
     expert_of,
-    generator_on,
     half_of,
     keep_expert,
 )
@@ -40,7 +39,7 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
     peers = _peers(silo, question, own)
     learner = Learner(own, half.settings.rule(question.steps, question.rate), half.settings.average)
     turn, which, tally = Turn(half, own), silo.generator("peers", "which"), Tally()
-    steps = Steps(learner, turn.measure, question.penalty, generator_on(half.x.device, silo, "peers"))
+    steps = Steps(learner, turn.measure, question.penalty, silo.generator("peers", device=half.x.device))
     names = sorted(peers)
     for _ in range(question.steps):
         # One peer a step: in expectation the routing is over all of them, and a step costs two networks, not n.

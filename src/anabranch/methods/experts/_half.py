@@ -224,11 +224,3 @@ def expert_of(silo: Silo) -> dict[str, Tensor]:
     if not found:
         raise RefusedError(f"Silo '{silo.name}' has trained no expert yet.")
     return found
-
-
-def generator_on(device: torch.device, silo: Silo, *names: str | int) -> torch.Generator:
-    """The silo's random numbers for this round and purpose, drawn where its samples are."""
-    if device.type == "cpu":
-        return silo.generator(*names)
-    seed = seeds.derive(silo.seed, "silo", silo.name, silo.round, *names)
-    return torch.Generator(device).manual_seed(seed)

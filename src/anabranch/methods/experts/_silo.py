@@ -16,7 +16,6 @@ from anabranch.methods.experts._half import (
     build,
     cost_of_row,
     expert_of,
-    generator_on,
     half_of,
     learner_of,
     own_space,
@@ -173,7 +172,7 @@ def steps_of(silo: Silo, half: ExpertHalf, learner: Learner) -> Steps:
     def measure(parameters: Mapping[str, Tensor], draws: torch.Generator) -> Measured:
         return measured(half.field(parameters), example(half.x, half.codes, settings, draws))
 
-    return Steps(learner, measure, settings.penalty, generator_on(half.x.device, silo, "experts"))
+    return Steps(learner, measure, settings.penalty, silo.generator("experts", device=half.x.device))
 
 
 def check_steps(silo: Silo, half: ExpertHalf, steps: int) -> None:

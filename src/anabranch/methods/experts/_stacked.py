@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from anabranch.federation import Silo
-from anabranch.methods.experts._half import ExpertHalf, generator_on
+from anabranch.methods.experts._half import ExpertHalf
 from anabranch.methods.experts._training import Example, Learner, example, losses
 
 
@@ -41,7 +41,7 @@ def train_stacked(
     first = halves[0]
     together = Stack(learners)
     leaves = list(together.learner.parameters.values())
-    generators = [generator_on(first.x.device, silo, "experts") for silo in silos]
+    generators = [silo.generator("experts", device=first.x.device) for silo in silos]
     found, rows = [], 0
     for _ in range(steps):
         work = zip(halves, generators, strict=True)

@@ -56,6 +56,11 @@ class FlowHalf:
     potential: nn.Module | None
     coupling: Coupling | None
 
+    @property
+    def device(self) -> torch.device:
+        """Where the silo's points are, and all that is computed with them."""
+        return self.data.x.device
+
     def draw(self, silo: Silo, generator: torch.Generator, step: int = 0) -> Pairs:
         """One batch of pairs."""
         if self.coupling is None:
@@ -66,12 +71,12 @@ class FlowHalf:
 
     def example(self, silo: Silo, step: int = 0) -> PathSample:
         """One batch: pairs, times, and the points between."""
-        generator = silo.generator("batch", step)
+        generator = silo.generator("batch", step, device=self.device)
         return self.between(self.draw(silo, generator, step), generator)
 
     def between(self, pairs: Pairs, generator: torch.Generator) -> PathSample:
         """The pairs at random times."""
-        t = torch.rand(len(pairs), generator=generator).to(pairs.x1.device)
+        t = torch.rand(len(pairs), generator=generator, device=generator.device).to(pairs.x1.device)
         return self.path.sample(pairs.x0, pairs.x1, t, generator)
 
 
@@ -84,9 +89,11 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
     source: Source = Cloud(question.source) if question.source is not None else shape(flow.source, dimension)
     if flow.dtype != torch.float32:
         source = _Precise(source, flow.dtype)
-    data = Points(silo.data.x.to(flow.dtype), silo.data.label)
-    field = flow_network(settings, dimension)
+    device = silo.data.x.device
+    data = Points(silo.data.x.to(flow.dtype), silo.data.label.to(device))
+    field = flow_network(settings, dimension).to(device)
     potential = potential_network(settings, dimension)
+    potential = potential.to(device) if potential is not None else None
     kept = {name.removeprefix("potential/"): t for name, t in silo.state.items() if name.startswith("potential/")}
     if potential is not None and kept:
         load_parameters(potential, kept)

@@ -33,7 +33,7 @@ class PotentialServer:
         self.federation = federation
         self.failures: dict[str, str] = {}
         self.optimizer: OptimizerState = ServerOptimizer("adam", options.rate, options.schedule, rounds=updates).begin(
-            dict(network.named_parameters())
+            dict(network.to(federation.device).named_parameters())
         )
 
     @property
@@ -65,7 +65,8 @@ def _dual(silo: Silo, half: FlowHalf, potential: nn.Module) -> Tensor:
     coupling = potential_coupling(half.settings, half.weight, potential)
     size, shared = half.settings.potential.batch, silo.shared_generator("potential")
     silo.rests_on(min(size, len(silo)))
-    return coupling.dual(half.data, half.source, size, silo.generator("potential"), shared)
+    generator = silo.generator("potential", device=half.device)
+    return coupling.dual(half.data, half.source, size, generator, shared)
 
 
 @answers(PotentialGradient)

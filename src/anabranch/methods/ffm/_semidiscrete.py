@@ -88,9 +88,9 @@ def block_size(noises: int, block: int, number: int) -> int:
 
 
 def shared_noise(half: FlowHalf, numbers: Tensor, purpose: str, block: int, count: int) -> Tensor:
-    """The noises of a block: the same on every silo and device, chosen by nobody alone."""
+    """The noises of a block, drawn on the CPU: the same on every silo and device, chosen by nobody alone."""
     seed = seeds.derive(0, "semidiscrete", *numbers.tolist())
-    return half.source.points(count, seeds.generator(seed, purpose, block)).float()
+    return half.source.points(count, seeds.generator(seed, purpose, block)).float().to(half.device)
 
 
 def dual_of(silo: Silo, half: FlowHalf) -> SemiDual:
@@ -98,17 +98,17 @@ def dual_of(silo: Silo, half: FlowHalf) -> SemiDual:
     found = silo.cache.get("semidual")
     if isinstance(found, SemiDual):
         return found
-    x = silo.data.x.cpu()
+    x = silo.data.x
     group = max(half.settings.coupling.group, silo.smallest_group)
     if group > len(x):
         raise RefusedError(f"Silo '{silo.name}' answers for groups of {group} points or more, and holds {len(x)}.")
-    label = bisect(x, group)[-1] if group > 1 else torch.arange(len(x))
+    label = (bisect(x.cpu(), group)[-1] if group > 1 else torch.arange(len(x))).to(x.device)
     size = torch.bincount(label)
-    atoms = torch.zeros(len(size), x.shape[1]).index_add_(0, label, x) / size[:, None]
+    atoms = torch.zeros(len(size), x.shape[1], device=x.device).index_add_(0, label, x) / size[:, None]
     dual = SemiDual.start(atoms, half.weight * size / len(x))
     if "semidiscrete/duals" in silo.state:
         for name in DUAL_STATE:
-            setattr(dual, name, silo.state[f"semidiscrete/{name}"])
+            setattr(dual, name, silo.state[f"semidiscrete/{name}"].to(x.device))
     silo.cache["semidual"] = dual
     return dual
 
@@ -137,7 +137,7 @@ def look_up(silo: Silo, question: Lookup) -> Scores:
     if not question.settled:
         dual.feed(noise, found.value)
     silo.cache["lookup"] = ((question.purpose, question.block), found.index)
-    return Scores(found.value.float())
+    return Scores(found.value.float().cpu())
 
 
 @answers(Award)
@@ -147,9 +147,9 @@ def award(silo: Silo, question: Award) -> Awarded:
     place, index = silo.cache.get("lookup", (None, None))
     if place != (question.purpose, question.block) or len(index) != len(question.won):
         raise RefusedError(f"Silo '{silo.name}' was awarded noises of a lookup that it has not answered.")
-    wins = torch.bincount(index[question.won], minlength=len(dual.atoms))
+    wins = torch.bincount(index[question.won.to(index.device)], minlength=len(dual.atoms))
     if question.store:
-        packed = np.packbits(question.won.numpy())
+        packed = np.packbits(question.won.cpu().numpy())
         silo.state[f"semidiscrete/won/{question.block:06d}"] = torch.from_numpy(packed)
     if question.step:
         dual.ascend(wins, len(index), question.step, question.average)
@@ -172,13 +172,13 @@ def settle(silo: Silo, question: Settle) -> Done:
         options, (points, dimension) = half.settings.semidiscrete, silo.data.x.shape
         work = options.local_rounds * (STEP + options.count * points * dimension)
         silo.affords(f"{options.local_rounds} rounds of its own", options.count * (points + dimension), work)
-        x = silo.data.x.cpu()
-        fine = SemiDual.start(x, torch.full((len(x),), 1 / len(x)))
+        x = silo.data.x
+        fine = SemiDual.start(x, torch.full((len(x),), 1 / len(x), device=x.device))
         noise, generator = noises_won(silo, half), silo.generator("settle")
         if not len(noise):
             raise RefusedError(f"Silo '{silo.name}' won none of {question.noises} noises; assign more of them.")
         fine.fit(
-            lambda count: noise[torch.randint(len(noise), (count,), generator=generator)],
+            lambda count: noise[torch.randint(len(noise), (count,), generator=generator).to(noise.device)],
             options.local_rounds,
             options.count,
             options.first,
@@ -201,7 +201,7 @@ def noises_won(silo: Silo, half: FlowHalf) -> Tensor:
         if len(packed) != -(-count // 8):  # numpy would make up the missing ones
             raise RefusedError(f"Silo '{silo.name}' was told of {count} noises in block {block}, but awarded others.")
         mask = torch.from_numpy(np.unpackbits(packed, count=count).astype(bool))
-        won.append(shared_noise(half, numbers, "pool", block, count)[mask])
+        won.append(shared_noise(half, numbers, "pool", block, count)[mask.to(half.device)])
     return torch.cat(won)
 
 
@@ -211,12 +211,12 @@ def table(silo: Silo, half: FlowHalf) -> SemiDiscrete | None:
         return None
     dual, noise = dual_of(silo, half), noises_won(silo, half)
     fine = silo.state.get("semidiscrete/fine")
-    index = lookup(noise, silo.data.x.cpu(), fine).index if fine is not None else dual.lookup(noise, average=True).index
-    return SemiDiscrete(noise.to(half.data.x.dtype), index)
+    found = lookup(noise, silo.data.x, fine.to(noise.device)) if fine is not None else dual.lookup(noise, average=True)
+    return SemiDiscrete(noise.to(half.data.x.dtype), found.index)
 
 
 def place(silo: Silo, noise: Tensor) -> Nearest:
     """What the silo would answer to these noises once fitting is over, and the point that each would be paired with."""
     found = dual_of(silo, half_of(silo)).lookup(noise, average=True)
     fine = silo.state.get("semidiscrete/fine")
-    return found if fine is None else Nearest(found.value, lookup(noise, silo.data.x.cpu(), fine).index)
+    return found if fine is None else Nearest(found.value, lookup(noise, silo.data.x, fine.to(noise.device)).index)

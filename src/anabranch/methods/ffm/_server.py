@@ -35,7 +35,7 @@ class FlowServer(Phased):
         flow, seed = settings.flow, federation.seed
         self.settings = settings
         self.federation = federation
-        self.network = flow_network(settings, federation.dimension, seeds.derive(seed, "flow"))
+        self.network = flow_network(settings, federation.dimension, seeds.derive(seed, "flow")).to(federation.device)
         rule = ServerOptimizer(flow.optimizer, flow.rate, flow.schedule, flow.rounds, flow.warm_up, flow.clip)
         if flow.local_steps:
             rule = ServerOptimizer("sgd", 1.0)  # parameters are averaged: the pseudo-gradient is taken whole
@@ -132,11 +132,10 @@ class FlowServer(Phased):
 
 def _velocity(module: nn.Module, parameters: dict[str, Tensor]) -> Velocity:
     fixed = {name: tensor.clone() for name, tensor in parameters.items()}
-
-    dtype = next(iter(fixed.values())).dtype
+    like = next(iter(fixed.values()))
 
     def velocity(x: Tensor, t: Tensor) -> Tensor:
-        value: Tensor = functional_call(module, fixed, (x.to(dtype), t))
-        return value.to(x.dtype)
+        value: Tensor = functional_call(module, fixed, (x.to(like), t.to(like.device)))
+        return value.to(x)
 
     return velocity

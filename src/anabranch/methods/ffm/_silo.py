@@ -130,7 +130,7 @@ def histograms(silo: Silo, question: Histograms) -> HistogramsReply:
 def _examples(silos: Sequence[Silo], halves: Sequence[FlowHalf]) -> PathSample:
     """Every silo's batch, one below the other, with the same numbers as each silo would draw alone."""
     first = halves[0]
-    generators = [silo.generator("batch", 0) for silo in silos]
+    generators = [silo.generator("batch", 0, device=half.device) for silo, half in zip(silos, halves, strict=True)]
     if isinstance(first.coupling, Independent) and first.path.deterministic:
         size = first.settings.flow.batch
         for silo in silos:
@@ -146,7 +146,7 @@ def _examples(silos: Sequence[Silo], halves: Sequence[FlowHalf]) -> PathSample:
 
 
 def _times(size: int, generators: Sequence[torch.Generator]) -> Tensor:
-    return torch.cat([torch.rand(size, generator=generator) for generator in generators])
+    return torch.cat([torch.rand(size, generator=generator, device=generator.device) for generator in generators])
 
 
 def _draw(silos: Sequence[Silo], halves: Sequence[FlowHalf], generators: Sequence[torch.Generator]) -> list[Pairs]:
