@@ -182,7 +182,7 @@ def _of_tables(tables: Mapping[str, Table], how: Reading) -> Gathered:
     encoder = agree(federation, how.missing, tuple(part.strip() for part in how.categorical.split(",") if part.strip()))
     held = {}
     for silo in silos:
-        points = silo.data
+        points = Points(silo.data.x, silo.data.label)
         if how.label:
             number = {text: at for at, text in enumerate(sorted(set(classes[silo.name])))}
             points = Points(points.x, torch.tensor([number[text] for text in classes[silo.name]]))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anabranch.coupling._pairs import Pairs, Source, batch, pair
 from anabranch.coupling._potential import Potential
-from anabranch.data import Points
+from anabranch.data import Samples
 from anabranch.errors import UsageError
 from anabranch.transport import assignment, half_squared_cost
 
@@ -32,20 +32,21 @@ class BalancedPotential:
             raise UsageError(f"A weight of {self.weight} was given to a holder; it must lie in (0, 1].")
 
     def draw(
-        self, data: Points, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
+        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
     ) -> Pairs:
         """`size` pairs in which no candidate occurs twice."""
         index1 = batch(data, size, generator)
-        x0 = self._pool(source, size, shared).to(data.x.device)
+        x1 = data.at(index1, generator)
+        x0 = self._pool(source, size, shared).to(x1.device)
         with torch.no_grad():
-            index0 = self._assign(x0, data.x[index1], self.potential(x0))
-        return pair(data, x0, index0, index1)
+            index0 = self._assign(x0, x1, self.potential(x0))
+        return pair(data, x0, index0, x1, index1)
 
     def dual(
-        self, data: Points, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
+        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
     ) -> Tensor:
         """mean f over the pool + mean (c − f) over the batch; summed over holders, f's slope is 1 − usage."""
-        x1 = data.x[batch(data, size, generator)]
+        x1 = data.at(batch(data, size, generator), generator)
         x0 = self._pool(source, size, shared).to(x1.device)
         values = self.potential(x0)
         index0 = self._assign(x0, x1, values.detach())

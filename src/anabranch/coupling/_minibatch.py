@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from anabranch.coupling._pairs import Pairs, Source, batch, pair
-from anabranch.data import Points
+from anabranch.data import Samples
 from anabranch.errors import UsageError, unknown
 from anabranch.transport import Plan, assignment, exact_plan, half_squared_cost, sample_pairs, sinkhorn
 
@@ -32,23 +33,29 @@ class MinibatchOT:
             raise UsageError(f"Sinkhorn needs a positive epsilon; {self.epsilon} was given.")
 
     def draw(
-        self, data: Points, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
+        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
     ) -> Pairs:
         """`size` pairs of one batch."""
         index = batch(data, size, generator)
-        x0 = source.points(size, generator).to(data.x.device)
-        cost = half_squared_cost(x0, data.x[index])
+        x1 = data.at(index, generator)
+        x0 = source.points(size, generator).to(x1.device)
+        cost = half_squared_cost(x0, x1)
         if self.solver == "exact" and not self.replacement:
-            return pair(data, x0, torch.arange(size), index[assignment(cost).to(index.device)])
+            return _paired(data, x0, torch.arange(size), x1, index, assignment(cost))
         if self.replacement:
             plan = exact_plan(cost) if self.solver == "exact" else self._soft_plan(cost)
             drawn = sample_pairs(plan, size, generator, replacement=True)
-            return pair(data, x0, drawn.index0, index[drawn.index1.to(index.device)])
+            return _paired(data, x0, drawn.index0, x1, index, drawn.index1)
         # A soft plan has no permutation in it: every x0 is used once and draws its x1 from its own row.
         rows = self._soft_plan(cost).matrix.to(generator.device).clamp_min(0)
         partner = torch.multinomial(rows, 1, generator=generator)[:, 0]
-        return pair(data, x0, torch.arange(size), index[partner])
+        return _paired(data, x0, torch.arange(size), x1, index, partner)
 
-    def _soft_plan(self, cost: torch.Tensor) -> Plan:
+    def _soft_plan(self, cost: Tensor) -> Plan:
         result = sinkhorn(cost, self.epsilon * float(cost.mean().clamp_min(1e-12)))
         return Plan(result.plan, result.cost)
+
+
+def _paired(data: Samples, x0: Tensor, index0: Tensor, x1: Tensor, index: Tensor, partner: Tensor) -> Pairs:
+    """x0[index0] with x1[partner], where x1 are the holder's points `index`."""
+    return pair(data, x0, index0, x1[partner.to(x1.device)], index[partner.to(index.device)])

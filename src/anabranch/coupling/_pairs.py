@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from anabranch.data import Points
+from anabranch.data import Samples
 from anabranch.errors import UsageError
 
 
@@ -47,20 +47,19 @@ class Coupling(Protocol):
     """
 
     def draw(
-        self, data: Points, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
+        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
     ) -> Pairs:
         """`size` pairs, on the device of the data."""
         ...
 
 
-def batch(data: Points, size: int, generator: torch.Generator) -> Tensor:
+def batch(data: Samples, size: int, generator: torch.Generator) -> Tensor:
     """Indices of a batch, drawn independently and uniformly, as a sample of the holder's distribution."""
     if size < 1:
         raise UsageError(f"A batch of {size} pairs was asked for; it must hold at least one.")
     return torch.randint(len(data), (size,), generator=generator, device=generator.device)
 
 
-def pair(data: Points, candidates: Tensor, index0: Tensor, index1: Tensor) -> Pairs:
-    """The pairs (candidates[index0], data[index1])."""
-    x1 = data.x[index1]
+def pair(data: Samples, candidates: Tensor, index0: Tensor, x1: Tensor, index1: Tensor) -> Pairs:
+    """The pairs (candidates[index0], x1), where x1 are the holder's points of these indices."""
     return Pairs(candidates[index0].to(x1.device), x1, index0, index1, data.label[index1])

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from anabranch.coupling._pairs import Pairs, Source, batch, pair
-from anabranch.data import Points
+from anabranch.data import Samples
 from anabranch.errors import UsageError, unknown
 from anabranch.transport import c_transform, c_transform_descent, half_squared_cost, semidual, soft_c_transform
 
@@ -29,11 +29,11 @@ class PotentialCoupling(Protocol):
     """A coupling by a potential, which it can also help to improve."""
 
     def draw(
-        self, data: Points, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
+        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
     ) -> Pairs: ...
 
     def dual(
-        self, data: Points, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
+        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
     ) -> Tensor: ...
 
 
@@ -58,20 +58,21 @@ class GlobalPotential:
             raise unknown("transform", self.transform, ("candidates", "descent"))
 
     def draw(
-        self, data: Points, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
+        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
     ) -> Pairs:
         """`size` pairs; x1 is a fresh batch, x0 may repeat."""
         index1 = batch(data, size, generator)
-        x0 = source.points(self.candidates, generator).to(data.x.device)
+        x1 = data.at(index1, generator)
+        x0 = source.points(self.candidates, generator).to(x1.device)
         with torch.no_grad():
-            index0 = c_transform(half_squared_cost(x0, data.x[index1]), self.potential(x0)).index
-        return pair(data, x0, index0, index1)
+            index0 = c_transform(half_squared_cost(x0, x1), self.potential(x0)).index
+        return pair(data, x0, index0, x1, index1)
 
     def dual(
-        self, data: Points, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
+        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
     ) -> Tensor:
         """mean f(x0) + mean f^c(x1) on a fresh batch; its gradient flows through f at x0 and at the argmin."""
-        x1 = data.x[batch(data, size, generator)]
+        x1 = data.at(batch(data, size, generator), generator)
         x0 = source.points(self.candidates, generator).to(x1.device)
         if self.transform == "descent":
             start = source.points(len(x1), generator).to(x1.device)
@@ -100,24 +101,25 @@ class EntropicPotential:
             raise UsageError(f"The entropic coupling needs a positive epsilon; {self.epsilon} was given.")
 
     def draw(
-        self, data: Points, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
+        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
     ) -> Pairs:
         """`size` pairs; x1 is a fresh batch, x0 may repeat."""
         index1 = batch(data, size, generator)
-        x0 = source.points(self.candidates, generator).to(data.x.device)
+        x1 = data.at(index1, generator)
+        x0 = source.points(self.candidates, generator).to(x1.device)
         with torch.no_grad():
-            soft = soft_c_transform(half_squared_cost(x0, data.x[index1]), self.potential(x0), self.epsilon)
+            soft = soft_c_transform(half_squared_cost(x0, x1), self.potential(x0), self.epsilon)
             # Inverse transform: the first candidate whose cumulated weight passes a uniform number.
             edges = soft.log_weights.exp().cumsum(0)
             draws = torch.rand(size, generator=generator, device=generator.device).to(edges) * edges[-1]
             index0 = (edges < draws).sum(0).clamp_max(self.candidates - 1)
-        return pair(data, x0, index0, index1)
+        return pair(data, x0, index0, x1, index1)
 
     def dual(
-        self, data: Points, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
+        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
     ) -> Tensor:
         """mean f(x0) + mean f^{c,ε}(x1) on a fresh batch."""
-        x1 = data.x[batch(data, size, generator)]
+        x1 = data.at(batch(data, size, generator), generator)
         x0 = source.points(self.candidates, generator).to(x1.device)
         values = self.potential(x0)
         return semidual(values, soft_c_transform(half_squared_cost(x0, x1), values, self.epsilon).value)

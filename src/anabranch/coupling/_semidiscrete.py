@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from anabranch.coupling._pairs import Pairs, Source, pair
-from anabranch.data import Points
+from anabranch.data import Samples
 from anabranch.errors import UsageError
 
 
@@ -31,10 +31,11 @@ class SemiDiscrete:
             )
 
     def draw(
-        self, data: Points, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
+        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
     ) -> Pairs:
         """`size` pairs of the table."""
         if size < 1:
             raise UsageError(f"A batch of {size} pairs was asked for; it must hold at least one.")
         row = torch.randint(len(self.noise), (size,), generator=generator, device=generator.device)
-        return pair(data, self.noise, row, self.index[row.to(self.index.device)])
+        index = self.index[row.to(self.index.device)]
+        return pair(data, self.noise, row, data.at(index, generator), index)

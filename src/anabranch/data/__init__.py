@@ -28,6 +28,7 @@ from anabranch.data._partition import (
     dirichlet,
     iid,
 )
+from anabranch.data._pixels import FLIPS, Pixels, Samples
 from anabranch.data._points import Split, check_points, load_attribute, load_points, split
 from anabranch.data._shapes import SHAPES, Points, Shape, shape
 from anabranch.data._table import KINDS, MISSING, Table, infer_kinds
@@ -36,6 +37,7 @@ from anabranch.data._weights import WEIGHTS
 __all__ = [
     "CATALOGUE",
     "FACTORS",
+    "FLIPS",
     "KINDS",
     "MISSING",
     "MISSING_RULES",
@@ -49,7 +51,9 @@ __all__ = [
     "ImageSet",
     "NumericColumn",
     "Partition",
+    "Pixels",
     "Points",
+    "Samples",
     "Shape",
     "Split",
     "Summary",

@@ -42,6 +42,28 @@ class Points:
     def __getitem__(self, index: Tensor | slice) -> Points:
         return Points(self.x[index], self.label[index])
 
+    @property
+    def dimension(self) -> int:
+        """Numbers of a point."""
+        return self.x.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the points are."""
+        return self.x.device
+
+    def at(self, index: Tensor, generator: torch.Generator) -> Tensor:
+        """The points of these indices; nothing is varied, and no random number drawn."""
+        return self.x[index]
+
+    def cast(self, dtype: torch.dtype) -> Points:
+        """The same points as numbers of this type."""
+        return Points(self.x.to(dtype), self.label)
+
+    def to(self, device: torch.device | str) -> Points:
+        """The same points there."""
+        return Points(self.x.to(device), self.label.to(device))
+
 
 @dataclass(frozen=True)
 class Shape:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from anabranch import seeds
-from anabranch.data import Points, Table, check_points, split
+from anabranch.data import Pixels, Points, Table, check_points, split
 from anabranch.data.attributes import AttributeSpace
 from anabranch.errors import DataError, RefusedError, UsageError
 from anabranch.federation._encoding import encode
@@ -88,7 +88,7 @@ class Silo:
     def __init__(
         self,
         name: str,
-        points: Tensor | np.ndarray[Any, Any] | Sequence[Sequence[float]] | None,
+        points: Tensor | np.ndarray[Any, Any] | Sequence[Sequence[float]] | Pixels | None,
         label: Tensor | None = None,
         held_out: Tensor | np.ndarray[Any, Any] | None = None,
         limits: Mapping[str, int] | None = None,
@@ -103,11 +103,13 @@ class Silo:
             raise UsageError(f"'{name}' cannot be a silo's name; use letters, digits, '-' and '_'.")
         self.name = name
         self.table: Table | None = None
-        self._data: Points | None = None
+        self._data: Points | Pixels | None = None
         self._share, self._split_seed = 0.0, 0
         self.held_out: Tensor | None = None
         self.held_out_label: Tensor | None = None
-        if points is not None:
+        if isinstance(points, Pixels):
+            self.hold(points)
+        elif points is not None:
             x = check_points(points, f"Silo '{name}'")
             self.hold(Points(x, torch.zeros(len(x), dtype=torch.long) if label is None else label))
         if held_out is not None:
@@ -141,7 +143,7 @@ class Silo:
         return silo
 
     @property
-    def data(self) -> Points:
+    def data(self) -> Points | Pixels:
         """The points that the silo trains on."""
         if self._data is None:
             raise DataError(f"Silo '{self.name}' has no points yet; its table must be encoded first.")
@@ -150,16 +152,18 @@ class Silo:
     @property
     def device(self) -> torch.device:
         """Where its points are."""
-        return self._data.x.device if self._data is not None else torch.device("cpu")
+        return self._data.device if self._data is not None else torch.device("cpu")
 
-    def hold(self, points: Points) -> None:
+    def hold(self, points: Points | Pixels) -> None:
         """Makes these points the silo's data, less those held out; nothing else sets them."""
-        x = check_points(points.x, f"Silo '{self.name}'")
+        _check(points, f"Silo '{self.name}'")
         if self._share:
-            parts = split(len(x), self._share, seeds.generator(self._split_seed, "held out", self.name))
-            self.held_out, self.held_out_label = x[parts.held_out], points.label[parts.held_out]
+            count = len(points.bytes) if isinstance(points, Pixels) else len(points)
+            parts = split(count, self._share, seeds.generator(self._split_seed, "held out", self.name))
+            kept = points[parts.held_out]
+            self.held_out, self.held_out_label = kept.x, kept.label
             points = points[parts.train]
-            check_points(points.x, f"Silo '{self.name}', with {len(parts.held_out)} held out,")
+            _check(points, f"Silo '{self.name}', with {len(parts.held_out)} held out,")
         self._data = points
 
     def hold_out(self, share: float, seed: int) -> None:
@@ -185,7 +189,7 @@ class Silo:
     def __repr__(self) -> str:
         if self._data is None:
             return f"Silo({self.name!r}, a table not encoded yet)"
-        return f"Silo({self.name!r}, {len(self)} points in {self.data.x.shape[1]} dimensions)"
+        return f"Silo({self.name!r}, {len(self)} points in {self.data.dimension} dimensions)"
 
     @property
     def labelled(self) -> bool:
@@ -284,7 +288,8 @@ class Silo:
 
     def fingerprint(self) -> str:
         """A digest of the silo's own points, by which it knows them again."""
-        return hashlib.sha256(self.data.x.cpu().contiguous().numpy().tobytes()).hexdigest()
+        held = self.data.bytes if isinstance(self.data, Pixels) else self.data.x
+        return hashlib.sha256(held.cpu().contiguous().numpy().tobytes()).hexdigest()
 
     def _spend(self, question: Message) -> None:
         if question.answers() < 1:
@@ -300,3 +305,11 @@ class Silo:
                 f" this question would make it {spent}."
             )
         self.state[key] = torch.tensor(spent)
+
+
+def _check(points: Points | Pixels, owner: str) -> None:
+    """Refuses numbers that are none, and too few points. Bytes are always numbers."""
+    if not isinstance(points, Pixels):
+        check_points(points.x, owner)
+    elif len(points.bytes) < 2:
+        raise DataError(f"{owner} holds {len(points.bytes)} images; at least 2 are needed.")

@@ -121,7 +121,7 @@ def join(silo: Silo, question: Join) -> Joined:
     silo.rests_on(len(silo))
     silo.begin(question.seed)
     number = seeds.derive(silo.secret, "number", question.seed)
-    return Joined(len(silo), silo.data.x.shape[1], number)
+    return Joined(len(silo), silo.data.dimension, number)
 
 
 @answers(Gathered)

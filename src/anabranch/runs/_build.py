@@ -270,4 +270,4 @@ def _encoded(data: DataSettings, tables: dict[str, Table], ledger: Ledger) -> tu
     federation = Federation(silos)
     federation.ledger = ledger
     encoder = agree(federation, data.missing, data.categorical)
-    return {silo.name: silo.data for silo in silos}, encoder
+    return {silo.name: Points(silo.data.x, silo.data.label) for silo in silos}, encoder

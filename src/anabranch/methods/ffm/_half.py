@@ -18,7 +18,7 @@ from anabranch.coupling import (
     PotentialCoupling,
     Source,
 )
-from anabranch.data import Cloud, Points, shape
+from anabranch.data import Cloud, Samples, shape
 from anabranch.errors import MessageError, RefusedError
 from anabranch.federation import STEP, Silo
 from anabranch.flow import Path, PathSample, network, path
@@ -49,7 +49,7 @@ class FlowHalf:
 
     settings: FlowMatching
     weight: float
-    data: Points
+    data: Samples
     source: Source
     path: Path
     field: nn.Module
@@ -59,7 +59,7 @@ class FlowHalf:
     @property
     def device(self) -> torch.device:
         """Where the silo's points are, and all that is computed with them."""
-        return self.data.x.device
+        return self.data.device
 
     def draw(self, silo: Silo, generator: torch.Generator, step: int = 0) -> Pairs:
         """One batch of pairs."""
@@ -83,14 +83,14 @@ class FlowHalf:
 def build(silo: Silo, question: Prepare) -> FlowHalf:
     """The half that these settings describe, with a potential that the silo may have kept from before a restart."""
     settings = FlowMatching.from_json(question.settings)
-    flow, dimension = settings.flow, silo.data.x.shape[1]
+    flow, dimension = settings.flow, silo.data.dimension
     cost = cost_of_step(settings, dimension, question.weight)
     silo.affords("a training step with these settings", cost.numbers, cost.work)
     source: Source = Cloud(question.source) if question.source is not None else shape(flow.source, dimension)
     if flow.dtype != torch.float32:
         source = _Precise(source, flow.dtype)
-    device = silo.data.x.device
-    data = Points(silo.data.x.to(flow.dtype), silo.data.label.to(device))
+    device = silo.device
+    data = silo.data.cast(flow.dtype).to(device)  # labels too
     field = flow_network(settings, dimension).to(device)
     potential = potential_network(settings, dimension)
     potential = potential.to(device) if potential is not None else None

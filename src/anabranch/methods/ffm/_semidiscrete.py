@@ -126,7 +126,7 @@ def _check_numbers(silo: Silo, numbers: Tensor) -> None:
 def look_up(silo: Silo, question: Lookup) -> Scores:
     """min_j c(x0, x_j) − g_j over the silo's own atoms, for noises that the silo had a say in."""
     half = half_of(silo)
-    dual, dimension = dual_of(silo, half), silo.data.x.shape[1]
+    dual, dimension = dual_of(silo, half), silo.data.dimension
     # Where duals still move, starved atoms are compared with every noise at once.
     width = dimension if question.settled else dimension + len(dual.atoms)
     work = question.count * dimension * len(dual.atoms)
@@ -169,7 +169,7 @@ def settle(silo: Silo, question: Settle) -> Done:
     silo.state["semidiscrete/numbers"] = question.numbers
     silo.state["semidiscrete/shape"] = torch.tensor([question.noises, question.block])
     if len(dual_of(silo, half).atoms) < len(silo):
-        options, (points, dimension) = half.settings.semidiscrete, silo.data.x.shape
+        options, points, dimension = half.settings.semidiscrete, len(silo), silo.data.dimension
         work = options.local_rounds * (STEP + options.count * points * dimension)
         silo.affords(f"{options.local_rounds} rounds of its own", options.count * (points + dimension), work)
         x = silo.data.x
@@ -212,7 +212,7 @@ def table(silo: Silo, half: FlowHalf) -> SemiDiscrete | None:
     dual, noise = dual_of(silo, half), noises_won(silo, half)
     fine = silo.state.get("semidiscrete/fine")
     found = lookup(noise, silo.data.x, fine.to(noise.device)) if fine is not None else dual.lookup(noise, average=True)
-    return SemiDiscrete(noise.to(half.data.x.dtype), found.index)
+    return SemiDiscrete(noise.to(half.settings.flow.dtype), found.index)
 
 
 def place(silo: Silo, noise: Tensor) -> Nearest:

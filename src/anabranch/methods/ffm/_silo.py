@@ -100,7 +100,7 @@ def _weighted_gradient(field: nn.Module, sample: PathSample, weights: Tensor) ->
 def local_steps(silo: Silo, question: LocalSteps) -> GradientReply:
     """θ less what E local Adam steps make of it, as a pseudo-gradient; the first step's loss."""
     half = half_of(silo)
-    cost = cost_of_step(half.settings, half.data.x.shape[1], half.weight)
+    cost = cost_of_step(half.settings, half.data.dimension, half.weight)
     silo.affords(f"{question.steps} local steps", work=question.steps * cost.work)
     _load(half, question)
     load_parameters(half.field, {name: tensor.clone() for name, tensor in question.parameters.items()})

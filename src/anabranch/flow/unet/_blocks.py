@@ -1,0 +1,88 @@
+"""The pieces of the UNet: norms in a chosen precision, residual blocks, attention."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from anabranch.flow.conditioning._blocks import zeroed
+from anabranch.flow.unet._configuration import Configuration
+
+
+class Norm(nn.GroupNorm):
+    """Group normalisation in 32 groups, computed in float32 or finer unless told otherwise; returned as h came.
+
+    Channels that are no multiple of 32 are shared by a power of two of groups, with two channels or more in each.
+    """
+
+    def __init__(self, channels: int, configuration: Configuration) -> None:
+        super().__init__(32 if channels % 32 == 0 else math.gcd(channels // 2, 32), channels)
+        self.precise = configuration.norm_precision == "float32"
+
+    def forward(self, h: Tensor) -> Tensor:
+        kind = torch.promote_types(h.dtype, torch.float32) if self.precise else h.dtype
+        normal = F.group_norm(h.to(kind), self.num_groups, self.weight.to(kind), self.bias.to(kind), self.eps)
+        return normal.to(h.dtype)  # float32 under autocast, whatever was asked for
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions beside a shortcut, with a shift (n, outputs) added between them (Ho et al. 2020).
+
+    `forward(h, shift)`: h (n, inputs, H, W) to (n, outputs, H, W). The second convolution starts at zero, so that the
+    block starts as its shortcut.
+    """
+
+    def __init__(self, inputs: int, outputs: int, configuration: Configuration) -> None:
+        super().__init__()
+        self.outputs = outputs
+        self.first_norm = Norm(inputs, configuration)
+        self.first = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.second_norm = Norm(outputs, configuration)
+        self.dropout = nn.Dropout(configuration.dropout)
+        self.second = zeroed(nn.Conv2d(outputs, outputs, 3, padding=1))
+        self.shortcut = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
+
+    def forward(self, h: Tensor, shift: Tensor) -> Tensor:
+        inner = self.first(F.silu(self.first_norm(h))) + shift[:, :, None, None]
+        inner = self.second(self.dropout(F.silu(self.second_norm(inner))))
+        answer: Tensor = self.shortcut(h) + inner
+        return answer
+
+
+class Attention(nn.Module):
+    """Self-attention among the places of a map, beside a shortcut: h + softmax(q kᵀ/√c) v; it starts as the identity.
+
+    Queries, keys and values are rows of one layer, head after head: head 0's queries, keys, values, then head 1's.
+    """
+
+    def __init__(self, channels: int, configuration: Configuration) -> None:
+        super().__init__()
+        self.heads = configuration.heads(channels)
+        self.norm = Norm(channels, configuration)
+        self.queries_keys_values = nn.Linear(channels, 3 * channels)
+        self.output = zeroed(nn.Linear(channels, channels))
+
+    def forward(self, h: Tensor) -> Tensor:
+        # Places before channels: a view where channels come last in memory, one copy where they do not.
+        places = self.norm(h).flatten(2).transpose(1, 2)
+        parts = self.queries_keys_values(places).unflatten(-1, (self.heads, 3, -1)).transpose(1, 2)
+        query, key, value = parts.unbind(dim=3)
+        mixed = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        answer: Tensor = h + self.output(mixed).transpose(1, 2).reshape(h.shape)
+        return answer
+
+
+def doubled(h: Tensor, channels_last: bool) -> Tensor:
+    """Every place four times, twice as high and wide, in the given order in memory.
+
+    It is `interpolate` with "nearest", whose gradient is slow on a GPU.
+    """
+    count, channels, height, width = h.shape
+    if not channels_last:
+        spread = h[:, :, :, None, :, None].expand(-1, -1, -1, 2, -1, 2)
+        return spread.reshape(count, channels, 2 * height, 2 * width)
+    spread = h.permute(0, 2, 3, 1)[:, :, None, :, None].expand(-1, -1, 2, -1, 2, -1)
+    return spread.reshape(count, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
