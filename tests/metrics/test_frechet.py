@@ -9,9 +9,9 @@ import scipy.linalg
 import torch
 
 from anabranch.errors import DataError, UsageError
-from anabranch.metrics import FeatureStatistics, extrapolated_frechet, frechet_distance
+from anabranch.metrics import FeatureStatistics, extrapolated_frechet, frechet_bias, frechet_distance
 from anabranch.seeds import generator
-from anabranch.transport import bures
+from anabranch.transport import bures, square_root
 
 
 def normal(count, dimension, *names):
@@ -56,6 +56,31 @@ def test_fewer_points_than_dimensions_are_exact_all_the_same():
         assert frechet_distance(a, b) == pytest.approx(expected, rel=1e-9)
     with pytest.warns(UserWarning):
         assert frechet_distance(a, a) == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
+def test_a_perfect_model_scores_the_bias(power):
+    """Whatever the spectrum, once there are more points than dimensions."""
+    scale = torch.arange(1.0, 61.0, dtype=torch.float64) ** (-power / 2)
+    pairs = [(normal(600, 60, "a", draw) * scale, normal(300, 60, "b", draw) * scale) for draw in range(30)]
+    found = numpy.array([frechet_distance(a, b) for a, b in pairs])
+    many = FeatureStatistics.of(torch.cat([x for pair in pairs for x in pair]))
+    expected = frechet_bias(many, 300) / (1 / 300 + 1 / many.count) * (1 / 300 + 1 / 600)
+    assert abs(found.mean() - expected) < 3 * found.std() / 30**0.5 + 0.01 * expected
+    assert frechet_bias(pairs[0][0], 300) == pytest.approx(expected, rel=0.15)
+
+
+def test_the_bias_of_unit_covariance_is_that_of_the_mean_and_of_the_covariance():
+    unit = torch.cat([torch.eye(3), -torch.eye(3)]) * math.sqrt(5 / 2)
+    assert frechet_bias(unit, 12) == pytest.approx((3 + 3 * 4 / 4) * (1 / 12 + 1 / 6))
+
+
+def test_few_points_are_warned_of_with_the_bias():
+    a, b = normal(50, 40, "a"), normal(60, 40, "b")
+    with pytest.warns(UserWarning, match=rf"by roughly {frechet_bias(b, 50):.3g} even for a perfect model"):
+        frechet_distance(a, b)
+    with pytest.raises(UsageError, match="number of samples is 1"):
+        frechet_bias(a, 1)
 
 
 def test_only_few_points_are_warned_of():
@@ -145,3 +170,40 @@ def test_what_cannot_be_compared_is_refused():
         extrapolated_frechet(normal(50, 2, "a"), normal(20, 2, "b"), generator(0), sizes=[21, 5])
     with pytest.warns(UserWarning, match="no line in 1/n"):
         extrapolated_frechet(normal(50, 9, "a"), normal(20, 9, "b"), generator(0), sizes=[5, 20])
+
+
+def test_a_reference_takes_its_root_once_and_distances_are_the_same(monkeypatch):
+    from anabranch.metrics import _statistics
+
+    taken = []
+
+    def counted(covariance):
+        taken.append(len(covariance))
+        return square_root(covariance)
+
+    monkeypatch.setattr(_statistics, "square_root", counted)
+    real = normal(400, 6, "real") @ normal(6, 6, "mix")
+    for first in (True, False):
+        reference = FeatureStatistics.of(real)
+        taken.clear()
+        for draw in range(4):
+            made = normal(300, 6, "made", draw) @ normal(6, 6, "other", draw) + draw
+            pair = (reference, made) if first else (made, reference)
+            expected = float(bures(real.mean(0), torch.cov(real.T), made.mean(0), torch.cov(made.T)))
+            assert frechet_distance(*pair) == pytest.approx(expected, rel=1e-9)
+        assert len(taken) == 1, "samples beside a reference must not have their root taken"
+    made = FeatureStatistics.of(made)
+    assert frechet_distance(made, reference) == pytest.approx(frechet_distance(reference, made), rel=1e-12)
+    assert len(taken) == 1 and reference.has_root and not made.has_root
+
+
+def test_a_root_is_forgotten_when_more_features_come():
+    x, y = normal(100, 3, "x"), 5 * normal(100, 3, "y")
+    found = FeatureStatistics.of(x)
+    before = found.root
+    found.update(y)
+    assert not found.has_root
+    torch.testing.assert_close(found.root @ found.root, torch.cov(torch.cat([x, y]).T))
+    assert not torch.allclose(found.root, before)
+    moved = found.to("meta")
+    assert moved.has_root and moved.root.device.type == "meta" and found.to("cpu") is found

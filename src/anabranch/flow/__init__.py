@@ -8,8 +8,7 @@ generated = integrate(field, fresh_x0, nfe=10).x1
 ```
 """
 
-from anabranch.flow import conditioning
-from anabranch.flow import unet as unet
+from anabranch.flow import conditioning, unet
 from anabranch.flow._average import MovingAverage
 from anabranch.flow._networks import PotentialMLP, VelocityMLP, network, register_network
 from anabranch.flow._paths import (
@@ -21,6 +20,7 @@ from anabranch.flow._paths import (
     VariancePreservingPath,
     path,
 )
+from anabranch.flow._price import RowCost, price_of_row
 from anabranch.flow._solvers import Flow, Velocity, integrate
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Path",
     "PathSample",
     "PotentialMLP",
+    "RowCost",
     "TargetPath",
     "VariancePreservingPath",
     "Velocity",
@@ -39,5 +40,7 @@ __all__ = [
     "integrate",
     "network",
     "path",
+    "price_of_row",
     "register_network",
+    "unet",
 ]

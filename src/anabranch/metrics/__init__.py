@@ -10,7 +10,7 @@ from anabranch.metrics._coupling import (
     usage,
 )
 from anabranch.metrics._fid_report import fid_report
-from anabranch.metrics._frechet import Extrapolated, extrapolated_frechet, frechet_distance
+from anabranch.metrics._frechet import Extrapolated, extrapolated_frechet, frechet_bias, frechet_distance
 from anabranch.metrics._hits import by_combination, hit_rate
 from anabranch.metrics._inception import Inception
 from anabranch.metrics._inception_score import InceptionScore, class_probabilities, inception_score
@@ -49,6 +49,7 @@ __all__ = [
     "cost_ratio",
     "extrapolated_frechet",
     "fid_report",
+    "frechet_bias",
     "frechet_distance",
     "hit_rate",
     "inception_score",

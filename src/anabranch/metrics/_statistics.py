@@ -31,6 +31,7 @@ class FeatureStatistics:
         self._mean: Tensor | None = None
         self._scatter: Tensor | None = None
         self._root: Tensor | None = None
+        self._spectrum: Tensor | None = None
 
     @classmethod
     def of(cls, features: Tensor) -> FeatureStatistics:
@@ -49,7 +50,7 @@ class FeatureStatistics:
         return self._merge(other.count, other.mean, other._known(other._scatter)) if other.count else self
 
     def _merge(self, count: int, mean: Tensor, scatter: Tensor) -> FeatureStatistics:
-        self._root = None
+        self._root = self._spectrum = None
         if self._mean is None or self._scatter is None:
             self.count, self._mean, self._scatter = count, mean.clone(), scatter.clone()
             return self
@@ -85,12 +86,20 @@ class FeatureStatistics:
         """Whether the root is at hand already."""
         return self._root is not None
 
+    @property
+    def spectrum(self) -> Tensor:
+        """The eigenvalues of Σ (d,), none of them negative; taken once."""
+        if self._spectrum is None:
+            self._spectrum = torch.linalg.eigvalsh(self.covariance).clamp(min=0)
+        return self._spectrum
+
     def to(self, device: torch.device | str) -> FeatureStatistics:
         """The same on another device, where distances are then taken; itself if it is there."""
         if self.mean.device == torch.device(device):
             return self
         moved = FeatureStatistics()._merge(self.count, self.mean.to(device), self._known(self._scatter).to(device))
         moved._root = None if self._root is None else self._root.to(device)
+        moved._spectrum = None if self._spectrum is None else self._spectrum.to(device)
         return moved
 
     def _known(self, value: Tensor | None) -> Tensor:
@@ -107,7 +116,8 @@ class FeatureStatistics:
     def load(cls, path: str | Path, count: int | None = None) -> FeatureStatistics:
         """From such a file. Those of other tools do not hold the count; then it must be given."""
         try:
-            with numpy.load(path, allow_pickle=False) as file:
+            # Opened here, since numpy leaves a file open that turns out to be none of its own.
+            with Path(path).open("rb") as stream, numpy.load(stream, allow_pickle=False) as file:
                 mean, covariance = (torch.from_numpy(file[name]).double() for name in ("mu", "sigma"))
                 count = int(file["count"]) if "count" in file else count
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:

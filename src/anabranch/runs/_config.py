@@ -26,6 +26,7 @@ from anabranch.methods.ffm import (
     CouplingSettings,
     FlowMatching,
     FlowSettings,
+    ImageSettings,
     PotentialSettings,
     SemiDiscreteSettings,
 )
@@ -58,9 +59,10 @@ SECTIONS: dict[str, type] = {
     "student": StudentSettings,
     "mixture": MixtureSettings,
     "composition": CompositionSettings,
+    "images": ImageSettings,
 }
 COMPOSED = ("experts", "federated", "peers", "student", "mixture", "composition")  # what only compositions look at
-PLAIN = ("flow", "coupling", "potential", "semidiscrete")  # and what they do not
+PLAIN = ("flow", "coupling", "potential", "semidiscrete", "images")  # and what they do not
 FEDWAD = "fedwad"  # the method that trains nothing
 LABELS = ("recipe", "scale", "problem", "method")
 
@@ -90,6 +92,7 @@ class Config:
     student: StudentSettings = field(default_factory=StudentSettings)
     mixture: MixtureSettings = field(default_factory=MixtureSettings)
     composition: CompositionSettings = field(default_factory=CompositionSettings)
+    images: ImageSettings = field(default_factory=ImageSettings)
 
     @property
     def compares(self) -> bool:
@@ -115,7 +118,7 @@ class Config:
     @property
     def settings(self) -> FlowMatching:
         """The part that the method knows."""
-        return FlowMatching(self.flow, self.coupling, self.potential, self.semidiscrete)
+        return FlowMatching(self.flow, self.coupling, self.potential, self.semidiscrete, self.images)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as they are written to a run folder."""

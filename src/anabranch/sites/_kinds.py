@@ -168,10 +168,8 @@ def _composition(method: str) -> Config:
 
 
 def _with_local_steps(settings: FlowMatching, steps: int) -> Config:
-    flow = replace(settings.flow, local_steps=steps)
-    return Config(
-        flow=flow, coupling=settings.coupling, potential=settings.potential, semidiscrete=settings.semidiscrete
-    )
+    parts = {name: getattr(settings, name) for name in ("coupling", "potential", "semidiscrete", "images")}
+    return Config(flow=replace(settings.flow, local_steps=steps), **parts)
 
 
 def _once(phase: str, kind: str) -> Asked:

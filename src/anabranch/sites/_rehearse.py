@@ -158,11 +158,11 @@ def _compare(federation: Federation, silo: Silo, config: Config, recorder: Recor
 def _short(settings: FlowMatching) -> FlowMatching:
     """The same exchanges, two rounds of each phase; every message is as large as in a whole run."""
     flow, potential, semi = settings.flow, settings.potential, settings.semidiscrete
-    return FlowMatching(
-        replace(flow, rounds=2),
-        settings.coupling,
-        replace(potential, before=min(2, potential.before), every=min(1, potential.every)),
-        replace(
+    return replace(
+        settings,
+        flow=replace(flow, rounds=2),
+        potential=replace(potential, before=min(2, potential.before), every=min(1, potential.every)),
+        semidiscrete=replace(
             semi, rounds=2, local_rounds=min(_LOCAL_ROUNDS, semi.local_rounds), noises=min(semi.noises, semi.block)
         ),
     )

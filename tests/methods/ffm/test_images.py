@@ -1,14 +1,16 @@
 """Flows on bytes: every coupling draws the same images as on their numbers, and trains through one pass or many."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 
 from anabranch.data import Pixels
-from anabranch.errors import DataError
+from anabranch.errors import DataError, RefusedError, UsageError
 from anabranch.federation import Federation, Silo
-from anabranch.methods.ffm import FlowServer, preset
+from anabranch.methods.ffm import FlowMatching, FlowServer, FlowSettings, ImageSettings, Prepare, preset
+from anabranch.methods.ffm._silo import prepare
 from anabranch.seeds import generator
 
 SHAPE = (1, 3, 3)
@@ -68,3 +70,89 @@ def test_a_part_of_the_images_can_be_held_out():
 def test_one_image_is_not_enough():
     with pytest.raises(DataError, match="holds 1 images; at least 2 are needed"):
         Silo("a", Pixels(torch.zeros(1, 9, dtype=torch.uint8), torch.zeros(1), SHAPE))
+
+
+# A network for images ------------------------------------------------------------------------------------------------
+
+
+UNET = {"shape": (1, 4, 4), "channels": 4, "multipliers": (1, 2), "blocks": 1, "attention": (), "dropout": 0.0}
+
+
+def pictured(method, fused=True, dropout=0.0, rounds=2, name="images"):
+    settings = short(method, "float64")
+    settings = replace(
+        settings,
+        flow=replace(settings.flow, network="unet", rounds=rounds),
+        potential=replace(settings.potential, network="cnn-potential"),
+        images=ImageSettings(**{**UNET, "dropout": dropout}),
+    )
+    members = []
+    for number in range(2):
+        x = torch.randint(256, (30, 16), generator=generator(number), dtype=torch.uint8)
+        members.append(Silo(f"s{number}", Pixels(x, torch.zeros(30).long(), (1, 4, 4), "random"), secret=number))
+    federation = Federation(members, fused=fused)
+    federation.open(name, 0)
+    server = FlowServer(settings, federation)
+    for _ in server.run():
+        pass
+    return server
+
+
+def flat(server):
+    return torch.cat([tensor.flatten() for tensor in server.parameters.values()])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_unet_learns_alike_in_one_pass_and_in_many(method):
+    together, apart = (flat(pictured(method, fused)) for fused in (True, False))
+    torch.testing.assert_close(together, apart, rtol=1e-8, atol=1e-8)
+
+
+def test_dropout_follows_from_the_seed_alone_and_leaves_torchs_own_numbers():
+    state = torch.get_rng_state()
+    first = pictured("vanilla", dropout=0.3, rounds=4)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.rand(7)
+    again = pictured("vanilla", dropout=0.3, rounds=4)
+    assert torch.equal(flat(first), flat(again))
+    assert not torch.equal(flat(first), flat(pictured("vanilla", dropout=0.0, rounds=4)))
+    x, t = torch.randn(3, 16, generator=generator(5)), torch.tensor(0.5)
+    assert torch.equal(first.velocity()(x, t), first.velocity()(x, t))  # samples are drawn without it
+
+
+def test_settings_of_images_travel_as_json():
+    settings = FlowMatching(FlowSettings(network="unet"), images=ImageSettings(**UNET))
+    assert FlowMatching.from_json(settings.to_json()) == settings
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: FlowMatching(FlowSettings(network="unet")), "images.shape is not given"),
+        (lambda: ImageSettings(shape=(3, 32)), "give colours, height and width"),
+        (lambda: ImageSettings(dropout=1.0), "a probability below one"),
+        (lambda: FlowMatching.from_json('{"images": {"shape": 3}}'), "a list of a few whole numbers"),
+        (lambda: FlowMatching.from_json('{"images": {"shape": [3, 2.5, 1]}}'), "a value of type int"),
+        (lambda: FlowMatching.from_json(json.dumps({"images": {"attention": [1] * 17}})), "a few whole numbers"),
+        (lambda: ImageSettings(blocks=10**6), "at most 64"),
+        (lambda: ImageSettings(multipliers=(1, 0)), "numbers from one"),
+    ],
+)
+def test_settings_that_no_network_can_have_are_refused(make, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        make()
+
+
+def test_a_network_is_refused_before_it_is_built():
+    silo = Silo("a", Pixels(torch.zeros(4, 3072, dtype=torch.uint8), torch.zeros(4).long(), (3, 32, 32)))
+    settings = FlowMatching(FlowSettings(network="unet"), images=ImageSettings(shape=(3, 32, 32), channels=10**9))
+    with pytest.raises(RefusedError, match="a network of this size"):
+        prepare(silo, Prepare(settings.to_json(), 1.0, None))
+
+
+def test_a_step_that_costs_too_much_is_refused():
+    silo = Silo("a", Pixels(torch.zeros(4, 3072, dtype=torch.uint8), torch.zeros(4).long(), (3, 32, 32)))
+    silo.most_work = 10**9
+    settings = FlowMatching(FlowSettings(network="unet", batch=64), images=ImageSettings(shape=(3, 32, 32)))
+    with pytest.raises(RefusedError, match="a training step with these settings"):
+        prepare(silo, Prepare(settings.to_json(), 1.0, None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -16,7 +16,7 @@ from anabranch import seeds
 from anabranch.data.attributes import AttributeSpace
 from anabranch.errors import AnabranchError, MessageError, RefusedError
 from anabranch.federation import STEP, Silo
-from anabranch.flow import network
+from anabranch.flow import RowCost, network, price_of_row
 from anabranch.flow.conditioning import AdditiveField, Field
 from anabranch.methods.experts._settings import ExpertSettings
 from anabranch.methods.experts._training import Learner
@@ -162,36 +162,12 @@ def least_parameters(settings: ExpertSettings, sizes: tuple[int, ...]) -> int:
     return (settings.layers - 1) * settings.hidden**2 + sum(sizes) * settings.embedding
 
 
-@dataclass(frozen=True)
-class RowCost:
-    """What one row costs in one forward pass: numbers held, multiplications; and the network's parameters."""
-
-    numbers: int
-    work: int
-    parameters: int
-
-
 @cache
 def cost_of_row(settings: ExpertSettings, dimension: int, sizes: tuple[int, ...]) -> RowCost:
-    """Counted on tensors without numbers, so that it costs no more than building the network once."""
-    from torch.utils.flop_counter import FlopCounterMode
-
-    module = expert_network(settings, dimension, sizes)
-    parameters = sum(p.numel() for p in module.parameters())
-    module = module.to("meta")
-    held = 0
-
-    def note(layer: nn.Module, inputs: object, output: object) -> None:
-        nonlocal held
-        held += output.numel() if isinstance(output, Tensor) else 0
-
-    hooks = [layer.register_forward_hook(note) for layer in module.modules() if not list(layer.children())]
-    x, y = torch.empty(1, dimension, device="meta", dtype=settings.dtype), torch.zeros(1, len(sizes), device="meta")
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        module(x, torch.zeros(1, device="meta"), y.long())
-    for hook in hooks:
-        hook.remove()
-    return RowCost(held + dimension, counter.get_total_flops() // 2 + STEP // 2**10, parameters)
+    """What a row costs in one pass of an expert; finding out costs no more than building its network once."""
+    x, y = torch.zeros(1, dimension, dtype=settings.dtype), torch.zeros(1, len(sizes), dtype=torch.long)
+    found = price_of_row(expert_network(settings, dimension, sizes), x, torch.zeros(1), y)
+    return replace(found, work=found.work + STEP // 2**10)
 
 
 def half_of(silo: Silo) -> ExpertHalf:

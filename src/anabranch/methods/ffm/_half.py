@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from functools import cache
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
+from anabranch import seeds
 from anabranch.coupling import (
     BalancedPotential,
     Coupling,
@@ -21,9 +26,9 @@ from anabranch.coupling import (
 from anabranch.data import Cloud, Samples, shape
 from anabranch.errors import MessageError, RefusedError
 from anabranch.federation import STEP, Silo
-from anabranch.flow import Path, PathSample, network, path
+from anabranch.flow import Path, PathSample, network, path, price_of_row
 from anabranch.methods.ffm._messages import Prepare
-from anabranch.methods.ffm._settings import COUPLINGS, POTENTIAL_COUPLINGS, FlowMatching
+from anabranch.methods.ffm._settings import COUPLINGS, IMAGE_NETWORKS, POTENTIAL_COUPLINGS, FlowMatching
 
 _LAYER = 2**12  # numbers that a layer costs, however narrow
 _SWEEPS = 2000  # over a matrix of costs, at most: Sinkhorn's iterations
@@ -69,6 +74,15 @@ class FlowHalf:
         shared = silo.shared_generator("pool", step)
         return self.coupling.draw(self.data, self.source, self.settings.flow.batch, generator, shared)
 
+    def velocity(self, x: Tensor, t: Tensor) -> Tensor:
+        """v(x, t) of the field as it stands, in the precision of the settings."""
+        return evaluated(self.field, self.settings, x, t)
+
+    def dropout(self, *names: str | int) -> AbstractContextManager[None]:
+        """Within, dropout draws numbers that follow from the run's seed and these names, whatever was drawn before."""
+        used = self.settings.flow.network in IMAGE_NETWORKS and self.settings.images.dropout > 0
+        return _seeded(seeds.derive(0, "dropout", *names), self.device) if used else nullcontext()
+
     def example(self, silo: Silo, step: int = 0) -> PathSample:
         """One batch: pairs, times, and the points between."""
         generator = silo.generator("batch", step, device=self.device)
@@ -84,6 +98,7 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
     """The half that these settings describe, with a potential that the silo may have kept from before a restart."""
     settings = FlowMatching.from_json(question.settings)
     flow, dimension = settings.flow, silo.data.dimension
+    silo.affords("a network of this size", 6 * settings.least_parameters)  # before it is built
     cost = cost_of_step(settings, dimension, question.weight)
     silo.affords("a training step with these settings", cost.numbers, cost.work)
     source: Source = Cloud(question.source) if question.source is not None else shape(flow.source, dimension)
@@ -116,6 +131,8 @@ class StepCost:
 def cost_of_step(settings: FlowMatching, dimension: int, weight: float) -> StepCost:
     """An upper bound, to a small factor, for one step of the flow or of its potential."""
     flow, coupling, potential = settings.flow, settings.coupling, settings.potential
+    if IMAGE_NETWORKS.intersection((flow.network, potential.network)):
+        return cost_of_images(settings, dimension)
     size, layers, hidden, pool, repeats = flow.batch, flow.layers, flow.hidden, 0, 1
     if coupling.name in POTENTIAL_COUPLINGS:  # the larger of two networks stands for both
         size, layers, hidden = (max(getattr(s, n) for s in (flow, potential)) for n in ("batch", "layers", "hidden"))
@@ -131,6 +148,23 @@ def cost_of_step(settings: FlowMatching, dimension: int, weight: float) -> StepC
     return StepCost(numbers, STEP + repeats * rows * network + size * pool * (size + dimension + _SWEEPS))
 
 
+@cache
+def cost_of_images(settings: FlowMatching, dimension: int) -> StepCost:
+    """The same for networks of images, each counted once."""
+    flow, coupling, potential = settings.flow, settings.coupling, settings.potential
+    x, t = torch.zeros(1, dimension, dtype=flow.dtype), torch.zeros(1, dtype=flow.dtype)
+    found = price_of_row(flow_network(settings, dimension), x, t)
+    numbers, work = 6 * found.parameters + flow.batch * found.numbers, 3 * flow.batch * found.work
+    network = potential_network(settings, dimension)
+    if network is not None:
+        row = price_of_row(network, x)
+        passes = 3 + (2 * coupling.descent_steps if coupling.transform == "descent" else 0)
+        rows = potential.batch + max(0, coupling.candidates)
+        numbers, work = numbers + rows * row.numbers, work + passes * rows * row.work
+    pairs = flow.batch * max(flow.batch, coupling.candidates)
+    return StepCost(numbers + pairs, STEP + work + pairs * (flow.batch + dimension + _SWEEPS))
+
+
 def half_of(silo: Silo) -> FlowHalf:
     """The silo's half of the method; a question before `Prepare` is refused."""
     half = silo.cache.get("ffm")
@@ -142,16 +176,21 @@ def half_of(silo: Silo) -> FlowHalf:
 def flow_network(settings: FlowMatching, dimension: int, seed: int = 0) -> nn.Module:
     """The velocity's network."""
     flow = settings.flow
-    return network(flow.network, dimension, seed, hidden=flow.hidden, layers=flow.layers).to(flow.dtype)
+    options: dict[str, object] = {"hidden": flow.hidden, "layers": flow.layers}
+    if flow.network in IMAGE_NETWORKS:
+        options = asdict(settings.images)
+    return network(flow.network, dimension, seed, **options).to(flow.dtype)
 
 
 def potential_network(settings: FlowMatching, dimension: int, seed: int = 0) -> nn.Module | None:
     """The potential's network, where the coupling has one."""
     if settings.coupling.name not in POTENTIAL_COUPLINGS:
         return None
-    options = settings.potential
-    found = network("potential-mlp", dimension, seed, hidden=options.hidden, layers=options.layers)
-    return found.to(settings.flow.dtype)
+    chosen = settings.potential
+    options: dict[str, object] = {"hidden": chosen.hidden, "layers": chosen.layers}
+    if chosen.network in IMAGE_NETWORKS:
+        options = {"shape": settings.images.shape}
+    return network(chosen.network, dimension, seed, **options).to(settings.flow.dtype)
 
 
 def potential_coupling(settings: FlowMatching, weight: float, potential: nn.Module) -> PotentialCoupling:
@@ -164,6 +203,35 @@ def potential_coupling(settings: FlowMatching, weight: float, potential: nn.Modu
     if options.name == "entropic":
         return EntropicPotential(potential, options.candidates, options.epsilon)
     return BalancedPotential(potential, weight)
+
+
+def evaluated(field: nn.Module, settings: FlowMatching, x: Tensor, t: Tensor) -> Tensor:
+    """The field at x; images in half precision where that is asked for and can be had."""
+    named = named_parameters(field)
+    if not computes_in_half(settings, x.device):
+        exact: Tensor = field(x, t)
+        return exact
+    # Not by autocast, which would go back and forth: all inside is in half precision, points outside are not.
+    half = {name: parameter.to(torch.bfloat16) for name, parameter in named.items()}
+    rounded: Tensor = functional_call(field, half, (x, t))
+    return rounded
+
+
+def computes_in_half(settings: FlowMatching, device: torch.device) -> bool:
+    """Whether passes are computed in bfloat16: where asked for, for images, and on a GPU that can."""
+    wanted = settings.flow.precision == "bfloat16" and settings.flow.network in IMAGE_NETWORKS
+    return wanted and device.type == "cuda" and torch.cuda.is_bf16_supported()
+
+
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """torch's own generators at a place of ours, and afterwards where they were."""
+    places = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=places):
+        torch.default_generator.manual_seed(seed)
+        for place in places:
+            torch.cuda.default_generators[place.index or 0].manual_seed(seed)
+        yield
 
 
 def load_parameters(module: nn.Module, parameters: dict[str, Tensor]) -> None:

@@ -36,6 +36,7 @@ class FlowServer(Phased):
         self.settings = settings
         self.federation = federation
         self.network = flow_network(settings, federation.dimension, seeds.derive(seed, "flow")).to(federation.device)
+        self.network.eval()  # the server only samples: silos train, and drop out
         rule = ServerOptimizer(flow.optimizer, flow.rate, flow.schedule, flow.rounds, flow.warm_up, flow.clip)
         if flow.local_steps:
             rule = ServerOptimizer("sgd", 1.0)  # parameters are averaged: the pseudo-gradient is taken whole
@@ -64,7 +65,7 @@ class FlowServer(Phased):
     @staticmethod
     def velocity_of(settings: FlowMatching, dimension: int, state: dict[str, Tensor]) -> Velocity:
         """v(x, t) of a checkpoint's averaged parameters; needs neither silos nor data."""
-        empty = flow_network(settings, dimension)
+        empty = flow_network(settings, dimension).eval()
         average = MovingAverage({name: p.detach() for name, p in empty.named_parameters()}, settings.flow.average)
         average.load({n.removeprefix("average/"): t for n, t in state.items() if n.startswith("average/")})
         return _velocity(empty, average.parameters)

@@ -13,7 +13,9 @@ import torch
 from anabranch.coupling import Coupling, Independent, MinibatchOT
 from anabranch.errors import UsageError, unknown
 
-PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
+PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
+IMAGE_NETWORKS = frozenset({"unet", "cnn-potential"})
+MOST_BLOCKS = 64  # a level; building more takes time, which a silo would spend before it could refuse
 POTENTIAL_COUPLINGS = ("potential", "entropic", "balanced")
 COUPLINGS: dict[str, CouplingBuilder] = {}  # couplings that need no exchange, by name
 Builder = TypeVar("Builder", bound="CouplingBuilder")
@@ -49,10 +51,11 @@ def coupling_names() -> list[str]:
 class FlowSettings:
     """The flow and its training.
 
-    `rounds` of `batch` pairs a silo, in the `precision` of float32 or float64. `optimizer`, `rate`, `schedule`,
-    `warm_up` and `clip` act on the aggregate at the server; `average` is the decay of the parameters' moving average,
-    which samples come from. With `local_steps` E > 0 silos take E steps of their own at `local_rate` and the server
-    averages parameters (FedAvg) instead of gradients.
+    `rounds` of `batch` pairs a silo, in the `precision` of float32 or float64; with "bfloat16" images are computed in
+    it on a GPU that can, while parameters and points stay float32. `optimizer`, `rate`, `schedule`, `warm_up` and
+    `clip` act on the aggregate at the server; `average` is the decay of the parameters' moving average, which samples
+    come from. With `local_steps` E > 0 silos take E steps of their own at `local_rate` and the server averages
+    parameters (FedAvg) instead of gradients.
     """
 
     source: str = "gaussian"
@@ -77,6 +80,35 @@ class FlowSettings:
     def dtype(self) -> torch.dtype:
         """The type of number that networks and points are computed in."""
         return PRECISIONS[self.precision]
+
+
+@dataclass(frozen=True)
+class ImageSettings:
+    """Networks for images of `shape` (colours, height, width), which flow.network "unet" needs.
+
+    `channels`, `multipliers`, `blocks`, `attention` (heights of maps) and `dropout` are the UNet's; the defaults are
+    torchcfm's for CIFAR-10. `center` and `spread`, the mean and the deviation of all pixels, may be told beforehand.
+    """
+
+    shape: tuple[int, ...] = ()
+    channels: int = 128
+    multipliers: tuple[int, ...] = (1, 2, 2, 2)
+    blocks: int = 2
+    attention: tuple[int, ...] = (16,)
+    dropout: float = 0.1
+    center: float = 0.0
+    spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.shape and (len(self.shape) != 3 or min(self.shape) < 1):
+            raise UsageError(f"images.shape is {list(self.shape)}; give colours, height and width, as in [3, 32, 32].")
+        if min(self.channels, self.blocks, *self.multipliers) < 1 or not self.multipliers or self.blocks > MOST_BLOCKS:
+            raise UsageError(
+                f"A UNet cannot have channels = {self.channels}, multipliers = {list(self.multipliers)} and blocks ="
+                f" {self.blocks}; give whole numbers from one, and at most {MOST_BLOCKS} blocks."
+            )
+        if not 0 <= self.dropout < 1:
+            raise UsageError(f"images.dropout is {self.dropout}; a probability below one is needed.")
 
 
 @dataclass(frozen=True)
@@ -117,8 +149,12 @@ def _minibatch(options: CouplingSettings, weight: float) -> Coupling:
 
 @dataclass(frozen=True)
 class PotentialSettings:
-    """The shared potential: `before` updates ahead of the flow, then one every `every` rounds (0: frozen)."""
+    """The shared potential: `before` updates ahead of the flow, then one every `every` rounds (0: frozen).
 
+    Its `network` is a "potential-mlp", or for images a "cnn-potential".
+    """
+
+    network: str = "potential-mlp"
     hidden: int = 128
     layers: int = 3
     before: int = 5000
@@ -163,8 +199,15 @@ class FlowMatching:
     coupling: CouplingSettings = field(default_factory=CouplingSettings)
     potential: PotentialSettings = field(default_factory=PotentialSettings)
     semidiscrete: SemiDiscreteSettings = field(default_factory=SemiDiscreteSettings)
+    images: ImageSettings = field(default_factory=ImageSettings)
 
     def __post_init__(self) -> None:
+        for name, network in (("flow", self.flow.network), ("potential", self.potential.network)):
+            if network in IMAGE_NETWORKS and not self.images.shape:
+                raise UsageError(
+                    f"{name}.network is '{network}', which is for images, and images.shape is not given; give colours,"
+                    " height and width, as in shape = [3, 32, 32]."
+                )
         for name in ("rounds", "batch"):
             if getattr(self.flow, name) < 1:
                 raise UsageError(f"flow.{name} is {getattr(self.flow, name)}; it must be at least 1.")
@@ -185,6 +228,12 @@ class FlowMatching:
             )
 
     @property
+    def least_parameters(self) -> int:
+        """A lower bound on the parameters of the flow's network for images, found without building it."""
+        widest = self.images.channels * max(self.images.multipliers)
+        return 2 * 9 * self.images.blocks * widest**2 if self.flow.network in IMAGE_NETWORKS else 0
+
+    @property
     def keeps_state_in_silos(self) -> bool:
         """Whether silos hold something that only they know and cannot go on without: their duals and pairs."""
         return self.coupling.name == "semidiscrete"
@@ -202,6 +251,7 @@ class FlowMatching:
             "coupling": CouplingSettings,
             "potential": PotentialSettings,
             "semidiscrete": SemiDiscreteSettings,
+            "images": ImageSettings,
         }
         for name, section in sections.items():
             if name not in kinds:
@@ -210,8 +260,20 @@ class FlowMatching:
             for key, value in section.items():
                 if key not in defaults:
                     raise unknown(f"key in [{name}]", key, defaults)
-                _check_type(f"{name}.{key}", value, type(defaults[key]))
+                if isinstance(defaults[key], tuple):
+                    section[key] = _whole_numbers(f"{name}.{key}", value)
+                else:
+                    _check_type(f"{name}.{key}", value, type(defaults[key]))
         return FlowMatching(**{name: kinds[name](**section) for name, section in sections.items()})
+
+
+def _whole_numbers(name: str, value: object) -> tuple[int, ...]:
+    """A short list of whole numbers."""
+    if not isinstance(value, list) or len(value) > 16:
+        raise UsageError(f"{name} is {str(value)[:40]!r}; a list of a few whole numbers is needed.")
+    for number in value:
+        _check_type(name, number, int)
+    return tuple(value)
 
 
 def _check_type(name: str, value: object, wanted: type) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from anabranch.coupling import Independent, Pairs
 from anabranch.errors import RefusedError
@@ -49,9 +49,8 @@ def _load_potential(half: FlowHalf, question: Gradient | LocalSteps) -> None:
         load_parameters(half.potential, question.potential)
 
 
-def _squared_error(field: nn.Module, sample: PathSample) -> Tensor:
-    error: Tensor = field(sample.x_t, sample.t) - sample.u_t
-    return error.square()
+def _squared_error(half: FlowHalf, sample: PathSample) -> Tensor:
+    return (half.velocity(sample.x_t, sample.t) - sample.u_t).square()
 
 
 @answers(Gradient)
@@ -59,7 +58,8 @@ def gradient(silo: Silo, question: Gradient) -> GradientReply:
     """∇_θ ‖v_θ(x_t, t) − u_t‖² on one batch of the silo's own pairs (FFM, Algorithms 1–3)."""
     half = half_of(silo)
     _load(half, question)
-    loss = _squared_error(half.field, half.example(silo)).mean()
+    with half.dropout(silo.seed, silo.name, silo.round):
+        loss = _squared_error(half, half.example(silo)).mean()
     return GradientReply(gradients(loss, half.field), loss.detach())
 
 
@@ -74,18 +74,19 @@ def gradient_together(silos: Sequence[Silo], question: Gradient, weights: Tensor
     rows = torch.repeat_interleave(
         weights / sample.x_t[0].numel() / halves[0].settings.flow.batch, len(sample.t) // len(silos)
     )
-    return _weighted_gradient(halves[0].field, sample, rows.to(sample.x_t))
+    with halves[0].dropout(silos[0].seed, "together", silos[0].round):
+        return _weighted_gradient(halves[0], sample, rows.to(sample.x_t))
 
 
-def _weighted_gradient(field: nn.Module, sample: PathSample, weights: Tensor) -> GradientReply:
+def _weighted_gradient(half: FlowHalf, sample: PathSample, weights: Tensor) -> GradientReply:
     """∇ of Σ_n w_n ‖v(x_n, t_n) − u_n‖², summed over passes that fit a CPU's cache; a GPU takes all rows at once."""
     size = len(weights) if weights.is_cuda else PASS
     total: list[Tensor] = []
     loss = weights.new_zeros(())
-    named = named_parameters(field)
+    named = named_parameters(half.field)
     for start in range(0, len(weights), size):
         part = slice(start, start + size)
-        error = _squared_error(field, PathSample(sample.x_t[part], sample.u_t[part], sample.t[part])).flatten(1)
+        error = _squared_error(half, PathSample(sample.x_t[part], sample.u_t[part], sample.t[part])).flatten(1)
         value = (error.sum(1) * weights[part]).sum()
         found = torch.autograd.grad(value, list(named.values()))
         loss = loss + value.detach()
@@ -107,7 +108,8 @@ def local_steps(silo: Silo, question: LocalSteps) -> GradientReply:
     optimizer = torch.optim.Adam(half.field.parameters(), lr=question.rate)
     first = torch.tensor(0.0)
     for step in range(question.steps):
-        loss = _squared_error(half.field, half.example(silo, step)).mean()
+        with half.dropout(silo.seed, silo.name, silo.round, step):
+            loss = _squared_error(half, half.example(silo, step)).mean()
         first = loss.detach() if step == 0 else first
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
