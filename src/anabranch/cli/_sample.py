@@ -85,10 +85,16 @@ def sample(
 
 
 def _plain(run: Path, count: int, nfe: int, solver: str, seed: int, out: Path) -> None:
-    from anabranch.runs import draw_samples, save_samples
+    from anabranch.report import draw_sheet
+    from anabranch.runs import RunFolder, draw_samples, save_samples
 
     flow = draw_samples(run, count, None if solver == "dopri5" else nfe, solver, seed)
-    save_samples(run, flow.x1, out)
+    shape = tuple(RunFolder(run).config().images.shape)
+
+    def sheet() -> bytes:
+        return draw_sheet(flow.x1.numpy(), shape, f"{run.name}: {flow.evaluations} evaluations")
+
+    save_samples(run, flow.x1, out, sheet if shape else None)
     typer.echo(f"{count} samples with {flow.evaluations} function evaluations: {out}")
 
 

@@ -142,7 +142,10 @@ def gather(names: Sequence[str], how: Reading) -> Gathered:
         return _of_tables(tables_of(from_dict({"data": {"files": list(names)}}).data), how)
     files = [name for name in names if name.endswith(ARRAYS)]
     arrays = points_of(from_dict({"data": {"files": files}}).data) if files else {}
-    held = {silo: Held(points, _has_labels(file)) for (silo, points), file in zip(arrays.items(), files, strict=True)}
+    held = {
+        silo: Held(Points(points.x, points.label), _has_labels(file))
+        for (silo, points), file in zip(arrays.items(), files, strict=True)
+    }
     for name in names:
         if name not in files:
             held[name.replace(":", "-")] = Held(_images(name), True)

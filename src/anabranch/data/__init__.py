@@ -5,7 +5,7 @@ registries, and partitioners that decide which silo holds what.
 """
 
 from anabranch.data._cache import cache_folder, damage, get, weights
-from anabranch.data._catalogue import CATALOGUE
+from anabranch.data._catalogue import CATALOGUE, IMAGE_SETS
 from anabranch.data._cloud import Cloud
 from anabranch.data._dsprites import FACTORS
 from anabranch.data._encoder import (
@@ -38,6 +38,7 @@ __all__ = [
     "CATALOGUE",
     "FACTORS",
     "FLIPS",
+    "IMAGE_SETS",
     "KINDS",
     "MISSING",
     "MISSING_RULES",

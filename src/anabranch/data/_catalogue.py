@@ -143,3 +143,4 @@ CATALOGUE = {
         ),
     )
 }
+IMAGE_SETS = tuple(sorted(CATALOGUE))  # what a run may name

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from anabranch import seeds
 from anabranch.data import (
     Encoder,
+    Pixels,
     Points,
     Table,
     by_attribute,
@@ -33,6 +34,7 @@ from anabranch.methods.dcfm import COMPOSITIONS
 from anabranch.methods.tables import agree
 from anabranch.runs._attributed import attributed_of, pooled
 from anabranch.runs._config import Config
+from anabranch.runs._images import check_shape, device_of, images_of
 from anabranch.runs._sections import DataSettings
 
 GRADIENTS = ("ffm.gradient.reply", "ffm.potential.reply")
@@ -58,6 +60,7 @@ def build_silos(
     What they send to agree on it is counted in `ledger`.
     """
     data, encoder = config.data, None
+    parts: Mapping[str, Points | Pixels]
     if config.composes:
         return build_attributed(config, folder)[0], None
     if data.attributed:
@@ -70,10 +73,21 @@ def build_silos(
     else:
         parts = points_of(data)
     if data.pooled:
-        parts = {
-            "pooled": Points(torch.cat([p.x for p in parts.values()]), torch.cat([p.label for p in parts.values()]))
-        }
+        parts = {"pooled": _pooled(list(parts.values()))}
+    for points in parts.values():
+        if isinstance(points, Pixels):
+            check_shape(config, points.shape)
     return [_silo(config, name, points, folder) for name, points in parts.items()], encoder
+
+
+def _pooled(parts: Sequence[Points | Pixels]) -> Points | Pixels:
+    """All in one."""
+    first = parts[0]
+    if isinstance(first, Pixels):
+        images = [part for part in parts if isinstance(part, Pixels)]
+        rows = torch.cat([part.bytes for part in images])
+        return replace(first, bytes=rows, labels=torch.cat([part.labels for part in images]))
+    return Points(torch.cat([p.x for p in parts]), torch.cat([p.label for p in parts]))
 
 
 def build_attributed(config: Config, folder: Path | None = None) -> tuple[list[Silo], tuple[int, ...]]:
@@ -98,8 +112,8 @@ def attributed_parts(data: DataSettings) -> dict[str, Attributed]:
     return attributed_of(data, _by_silo(data.files))
 
 
-def points_of(data: DataSettings) -> dict[str, Points]:
-    """What each silo holds, where that is points: a file of its own, or its part of one target."""
+def points_of(data: DataSettings) -> dict[str, Points | Pixels]:
+    """What each silo holds, where that is points or images: a file of its own, or its part of one target."""
     _check_division(data)
     if data.files:
         return {silo: _load(name) for silo, name in _by_silo(data.files).items()}
@@ -172,19 +186,25 @@ def source_points(config: Config) -> Tensor | None:
     return check_points(load_points(Path(name)).x, f"The source {name}")
 
 
-def _silo(config: Config, name: str, points: Points, folder: Path | None, space: AttributeSpace | None = None) -> Silo:
+def _silo(
+    config: Config, name: str, points: Points | Pixels, folder: Path | None, space: AttributeSpace | None = None
+) -> Silo:
     # In a simulation a silo's secret follows from the seed, so that runs repeat; a real site draws its own.
     secret = seeds.derive(config.seed, "secret", name)
     limits = {"ffm.lookup": config.privacy.lookup_limit} if config.privacy.lookup_limit else {}
     held_out = held_out_label = None
-    x = check_points(points.x, f"Silo '{name}'")
+    if not isinstance(points, Pixels):
+        points = Points(check_points(points.x, f"Silo '{name}'"), points.label)
     if config.data.held_out:
-        parts = split(len(x), config.data.held_out, seeds.generator(config.data.seed, "held out", name))
-        held_out, held_out_label = x[parts.held_out], points.label[parts.held_out]
-        points = points[parts.train]
+        parts = split(len(points), config.data.held_out, seeds.generator(config.data.seed, "held out", name))
+        kept, points = points[parts.held_out], points[parts.train]
+        held_out, held_out_label = kept.x, kept.label
     place = folder / "silos" / name if folder is not None else None
+    points = points.to(device_of(config))
+    if isinstance(points, Pixels):
+        points = replace(points, flip=config.data.flip)
     return Silo(
-        *(name, points.x, points.label, held_out, limits),
+        *(name, points if isinstance(points, Pixels) else points.x, points.label, held_out, limits),
         secret=secret,
         folder=place,
         held_out_label=held_out_label,
@@ -192,10 +212,13 @@ def _silo(config: Config, name: str, points: Points, folder: Path | None, space:
     )
 
 
-def _divide(data: DataSettings) -> dict[str, Points]:
-    """A shape's points, or one file's, divided over silos."""
+def _divide(data: DataSettings) -> dict[str, Points | Pixels]:
+    """A shape's points, a set's images, or one file's points, divided over silos."""
     generator = seeds.generator(data.seed, "data")
-    if data.target.endswith((".npy", ".npz")):
+    points: Points | Pixels
+    if data.image_set:
+        points, limit = images_of(data), None
+    elif data.target.endswith((".npy", ".npz")):
         points, limit = _load(data.target, _attribute(data)), None
     else:
         if data.points < 1:
@@ -217,7 +240,8 @@ def _divide(data: DataSettings) -> dict[str, Points]:
     else:
         partition = iid(len(points), data.silos, generator)
     exact = limit if data.partition == "component" else None
-    return {name: points[index[:exact] if exact else index] for name, index in partition.items()}
+    chosen = {name: index[:exact] if exact else index for name, index in partition.items()}
+    return {name: points[index] for name, index in chosen.items()}
 
 
 def _enough(data: DataSettings, generator: torch.Generator) -> Points:

@@ -38,9 +38,12 @@ def draw_samples(run: Path, count: int, nfe: int | None, solver: str = "euler", 
     return integrate(velocity, source.points(count, seeds.generator(seed, "sample")), nfe, solver)
 
 
-def save_samples(run: Path, x: Tensor, out: Path) -> None:
-    """Writes samples as .npy, .png, or .csv: in the table's own columns and units, where the run has an encoder."""
-    write_samples(x, out, lambda: _table(run, x), lambda: _picture(x))
+def save_samples(run: Path, x: Tensor, out: Path, picture: Callable[[], bytes] | None = None) -> None:
+    """Writes samples as .npy, .png, or .csv: in the table's own columns and units, where the run has an encoder.
+
+    `picture` draws them where a scatter of their first coordinates would not do.
+    """
+    write_samples(x, out, lambda: _table(run, x), picture or (lambda: _picture(x)))
 
 
 def write_samples(x: Tensor, out: Path, table: Callable[[], Table], picture: Callable[[], bytes]) -> None:

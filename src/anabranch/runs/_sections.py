@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from anabranch.data import MISSING_RULES
+from anabranch.data import FLIPS, IMAGE_SETS, MISSING_RULES
 from anabranch.data.attributes import SOURCES, AttributeSpace, declared_space
 from anabranch.errors import UsageError, unknown
 from anabranch.methods.fedwad import WadSettings
 
+DEVICES = ("auto", "cpu", "cuda")
 AT_SITES = ("arrays at sites", "tables at sites")  # targets that a coordinator knows nothing more about
 
 
@@ -17,12 +18,14 @@ AT_SITES = ("arrays at sites", "tables at sites")  # targets that a coordinator 
 class DataSettings:
     """Who holds what.
 
-    `target` is a shape, or a file (.csv, .npy, .npz) to divide; "arrays at sites" or "tables at sites" where sites of a
-    federation hold their own data. Or `files` names one file a silo. `points` a silo are
-    taken from a shape. `partition` divides by "component" (`groups` of labels), "shards", "dirichlet" (`alpha`) or
-    "iid" over `silos`, or by the values of an "attribute", a column of a table or an array of an archive. `pooled` puts
-    everything into one silo, for the upper baselines. `held_out` is the share that every silo keeps from training for
-    metrics. `missing` says what to do with gaps in tables, `categorical` names columns whose numbers are codes.
+    `target` is a shape, a set of images, or a file (.csv, .npy, .npz) to divide; "arrays at sites" or "tables at sites"
+    where sites of a federation hold their own data. Or `files` names one file a silo. `points` a silo are taken from a
+    shape; of a set so many `images` (0: all), made smaller to `side` × `side` (0: as they are) and mirrored as `flip`
+    says: not at all ("none"), at "random", or as "points" of their own. `partition` divides by "component" (`groups` of
+    labels), "shards", "dirichlet" (`alpha`) or "iid" over `silos`, or by the values of an "attribute", a column of a
+    table or an array of an archive. `pooled` puts everything into one silo, for the upper baselines. `held_out` is the
+    share that every silo keeps from training for metrics. `missing` says what to do with gaps in tables, `categorical`
+    names columns whose numbers are codes.
 
     Samples with attributes come from archives whose arrays `attributes` names, or from a source such as "corners" as
     `target`. `outcomes` is the attribute space where it is known beforehand; `observed` keeps some combinations, as in
@@ -46,12 +49,24 @@ class DataSettings:
     attributes: tuple[str, ...] = ()
     outcomes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     observed: str = "all"
+    images: int = 0
+    side: int = 0
+    flip: str = "none"
     combinations: dict[str, tuple[str, ...]] = field(default_factory=dict)
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.missing not in MISSING_RULES:
             raise unknown("rule for missing values", self.missing, MISSING_RULES)
+        if self.flip not in FLIPS:
+            raise unknown("way of flipping images", self.flip, FLIPS)
+        if self.images < 0 or self.side < 0:
+            raise UsageError(f"data.images is {self.images} and data.side {self.side}; neither can be negative.")
+        if (self.images or self.side or self.flip != "none") and not self.image_set:
+            raise UsageError(
+                f"data.images, data.side and data.flip are for sets of images, and data.target is '{self.target}';"
+                f" leave them out, or take one of {', '.join(IMAGE_SETS)}."
+            )
         _ = self.space  # refused here, if it cannot be
         if bool(self.combinations) != (self.partition == "combinations"):
             raise UsageError(
@@ -63,6 +78,11 @@ class DataSettings:
     def source(self) -> str:
         """The source of samples with attributes that the target names; empty where it is none."""
         return self.target if self.target in SOURCES and not self.files else ""
+
+    @property
+    def image_set(self) -> str:
+        """The set of images without attributes that the target names; empty where it is none."""
+        return self.target if self.target in IMAGE_SETS and not self.files and not self.source else ""
 
     @property
     def attributed(self) -> bool:
@@ -77,7 +97,7 @@ class DataSettings:
     @property
     def from_file(self) -> bool:
         """Whether the points come from files rather than from a formula."""
-        return bool(self.files) or self.at_sites or self.target.endswith((".csv", ".npy", ".npz"))
+        return bool(self.files or self.image_set or self.at_sites) or self.target.endswith((".csv", ".npy", ".npz"))
 
     @property
     def at_sites(self) -> bool:
@@ -138,13 +158,17 @@ class EvaluationSettings:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How often to log and to save (in rounds; 0: twenty times a run), and on how many threads (0: torch's choice)."""
+    """How often to log and to save (in rounds; 0: twenty times a run), on how many threads (0: torch's choice), and on
+    which `device`: "auto" is a GPU for images where there is one."""
 
     log_every: int = 10
     checkpoint_every: int = 0
     threads: int = 0
+    device: str = "auto"
 
     def __post_init__(self) -> None:
+        if self.device not in DEVICES:
+            raise unknown("device", self.device, DEVICES)
         for name, least in (("log_every", 1), ("checkpoint_every", 0), ("threads", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"run.{name} is {getattr(self, name)}; it must be at least {least}.")

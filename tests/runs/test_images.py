@@ -1,0 +1,95 @@
+"""Runs on sets of images: who holds them, what the network must fit, and pictures of samples."""
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from anabranch.cli._verbs import app
+from anabranch.data import Pixels
+from anabranch.engines._trial import write_sites
+from anabranch.errors import DataError, UsageError
+from anabranch.runs import build_silos, from_dict, train
+
+IMAGES = {"shape": [1, 8, 8], "channels": 4, "multipliers": [1, 2], "blocks": 1, "attention": [], "dropout": 0.0}
+QUICK = {
+    "method": "vanilla",
+    "data": {"target": "digits", "partition": "dirichlet", "images": 120, "held_out": 0.2},
+    "flow": {"network": "unet", "rounds": 2, "batch": 8},
+    "images": IMAGES,
+    "evaluation": {"points": 16, "nfe": [1]},
+}
+
+
+def config(**sections):
+    return from_dict({**QUICK, **{name: {**QUICK.get(name, {}), **values} for name, values in sections.items()}})
+
+
+def test_silos_hold_bytes_and_keep_some_from_training():
+    silos, _ = build_silos(config(data={"flip": "random"}))
+    assert [type(silo.data) for silo in silos] == [Pixels, Pixels] and silos[0].data.flip == "random"
+    held = sum(len(silo.held_out) for silo in silos)
+    assert sum(map(len, silos)) + held == 120 and 20 <= held <= 28
+    assert float(silos[0].held_out.min()) == -1 and float(silos[0].held_out.max()) == 1
+
+
+def test_pooled_and_smaller():
+    (silo,), _ = build_silos(config(data={"pooled": True, "side": 4, "held_out": 0.0}, images={"shape": [1, 4, 4]}))
+    (whole,), _ = build_silos(config(data={"pooled": True, "held_out": 0.0}))
+    assert len(silo) == 120 and silo.data.shape == (1, 4, 4)
+    averaged = torch.nn.functional.avg_pool2d(whole.data.x.reshape(-1, 1, 8, 8), 2).flatten(1)
+    assert float((silo.data.x - averaged).abs().max()) < 0.5 / 127.5 + 1e-6  # a byte is rounded
+
+
+def test_mirror_images_count_as_points_for_the_training_part():
+    silos, _ = build_silos(config(data={"flip": "points"}))
+    assert sum(map(len, silos)) == 2 * (120 - sum(len(silo.held_out) for silo in silos))
+
+
+def test_trains_and_draws_a_sheet(tmp_path):
+    train(config(), tmp_path / "run")
+    result = CliRunner().invoke(app, ["sample", str(tmp_path / "run"), "--n", "4", "--out", str(tmp_path / "x.png")])
+    assert result.exit_code == 0, result.output
+    from matplotlib.image import imread
+
+    assert min(imread(tmp_path / "x.png").shape[:2]) > 200
+    result = CliRunner().invoke(app, ["sample", str(tmp_path / "run"), "--n", "4", "--out", str(tmp_path / "x.npy")])
+    assert np.load(tmp_path / "x.npy").shape == (4, 64)
+
+
+@pytest.mark.parametrize(
+    ("sections", "kind", "sentence"),
+    [
+        ({"images": {"shape": [3, 8, 8]}}, DataError, r"write images.shape = \[1, 8, 8\]"),
+        ({"data": {"images": 10**6}}, UsageError, "training images"),
+        ({"data": {"side": 9}}, UsageError, "can only be made smaller"),
+    ],
+)
+def test_what_does_not_fit_the_set_is_refused(sections, kind, sentence):
+    with pytest.raises(kind, match=sentence):
+        build_silos(config(**sections))
+
+
+@pytest.mark.parametrize(
+    ("sections", "sentence"),
+    [
+        ({"data": {"flip": "up"}}, "way of flipping images 'up'"),
+        ({"data": {"side": -1}}, "neither can be negative"),
+        ({"data": {"target": "moons"}}, "are for sets of images"),
+        ({"run": {"device": "tpu"}}, "device 'tpu'"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(sections, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        config(**sections)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_said():
+    with pytest.raises(UsageError, match="there is no GPU here"):
+        build_silos(config(run={"device": "cuda"}))
+
+
+def test_sites_do_not_mirror(tmp_path):
+    with pytest.raises(UsageError, match="sites keep images as numbers"):
+        write_sites(config(data={"flip": "random"}), tmp_path)
