@@ -6,7 +6,7 @@ import pytest
 from anabranch.data.attributes import AttributeSpace
 from anabranch.errors import UsageError
 from anabranch.report import Cells, draw_grid, draw_sheet
-from anabranch.report._grid import _mosaic, _pixels, grid_figure
+from anabranch.report._grid import _pixels, grid_figure, mosaic
 from anabranch.report._style import style
 
 
@@ -90,4 +90,4 @@ def test_pictures_are_png_and_four_attributes_are_refused():
 def test_pixels_count_from_zero_or_from_minus_one():
     assert _pixels(np.array([[[[0.0, 1.0]]]])).tolist() == [[[[0.0] * 3, [1.0] * 3]]]
     assert _pixels(np.array([[[[-1.0, 0.0]]]])).tolist() == [[[[0.0] * 3, [0.5] * 3]]]
-    assert _mosaic(np.zeros((3, 2, 2, 3))).shape == (5, 5, 3)
+    assert mosaic(np.zeros((3, 2, 2, 3))).shape == (5, 5, 3)

@@ -52,6 +52,13 @@ def test_trains_and_draws_a_sheet(tmp_path):
     assert result.exit_code == 0, result.output
     from matplotlib.image import imread
 
+    from anabranch.report import write_report
+    from anabranch.runs import RunFolder
+
+    kept = RunFolder(tmp_path / "run").load_arrays("samples.npz")
+    assert kept["images_1"].shape == (16, 1, 8, 8) and kept["images_1"].dtype == np.uint8 and len(kept) == 1
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    assert min(imread(next((tmp_path / "figures").glob("images-*.png"))).shape[:2]) > 150
     assert min(imread(tmp_path / "x.png").shape[:2]) > 200
     result = CliRunner().invoke(app, ["sample", str(tmp_path / "run"), "--n", "4", "--out", str(tmp_path / "x.npy")])
     assert np.load(tmp_path / "x.npy").shape == (4, 64)

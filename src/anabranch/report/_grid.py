@@ -89,7 +89,7 @@ def draw_sheet(x: Array, shape: tuple[int, ...], title: str) -> bytes:
     with style():
         from matplotlib.figure import Figure
 
-        sheet = _mosaic(_pixels(x.reshape(-1, *shape)))
+        sheet = mosaic(_pixels(x.reshape(-1, *shape)))
         scale = min(0.9, 9.0 * shape[2] / sheet.shape[1]) / shape[2]
         figure = Figure(figsize=(max(3.2, sheet.shape[1] * scale), sheet.shape[0] * scale + 0.5), layout="constrained")
         axes = figure.subplots()
@@ -176,7 +176,7 @@ def _frame(axes: Axes, cells: Cells, label: int, row: int, column: int, drawn: b
 
 
 def _images(axes: Axes, images: Array, row: int, column: int) -> None:
-    sheet = _mosaic(_pixels(images))
+    sheet = mosaic(_pixels(images))
     down, right = (INNER / 2 * side / max(sheet.shape[:2]) for side in sheet.shape[:2])
     extent = (column - right, column + right, row + down, row - down)
     axes.imshow(sheet, extent=extent, interpolation="nearest", zorder=2)
@@ -230,7 +230,7 @@ def _pixels(images: Array) -> Array:
     return np.repeat(scaled, 3, axis=3) if scaled.shape[3] == 1 else scaled[..., :3]
 
 
-def _mosaic(images: Array) -> Array:
+def mosaic(images: Array) -> Array:
     """Images (n, h, w, 3) side by side, about as many in a row as rows, one white pixel apart."""
     count, height, width, _ = images.shape
     columns = int(np.ceil(np.sqrt(count)))

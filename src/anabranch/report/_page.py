@@ -17,6 +17,7 @@ from anabranch.report._html import Markup
 from anabranch.report._messages import message_kinds
 from anabranch.report._paths import Scene, frame, landing_frame, panel, paths_figure, scenes
 from anabranch.report._read import Comparison, Run, comparison
+from anabranch.report._sheets import sheets_figure, sheets_of
 from anabranch.report._style import Look, looks, style
 from anabranch.report._table import MISSING, Table, number, table
 from anabranch.report._training import training_figure
@@ -59,6 +60,7 @@ class _Writer:
             "Summary": self._summary(),
             "Checks": _checks(checks),
             "Combinations": self._combinations(),
+            "Samples": self._images(),
             "Paths": self._paths(),
             "Distance": self._distance(),
             "Coupling": self._coupling(),
@@ -121,6 +123,21 @@ class _Writer:
                 parts.append(_html.image(_picture(figure), f"Samples of {method} on {problem} by their attributes"))
         return _html.section("combinations", "Samples of every combination", *parts) if parts else ""
 
+    def _images(self) -> str:
+        """Of every flow of images the samples that its lowest finished seed kept, a row a method."""
+        parts: list[str] = []
+        for problem in self.content.problems:
+            found = {}
+            for method in self.content.methods:
+                runs = [run for run in self.content.of(problem, method) if run.finished]
+                if runs and (sheets := sheets_of(runs[0].arrays())):
+                    found[method] = sheets
+            if found:
+                figure = sheets_figure(found)
+                self._save(figure, f"images-{problem}")
+                parts.append(_html.image(_picture(figure), f"Samples on {problem}"))
+        return _html.section("images", "Samples", *parts) if parts else ""
+
     def _paths(self) -> str:
         parts: list[str] = []
         for problem in self.content.problems:
@@ -134,7 +151,7 @@ class _Writer:
                 parts.append(f"<h3>{_html.escape(problem)}</h3>")
             parts.append(f'<div class="panels" style="--panel:{190 if len(shown) > 4 else 240}px">{panels}</div>')
             parts.append(_html.paragraph(_scenery(shown[0]), "note"))
-        return _html.section("paths", "Where the flow takes points", *parts)
+        return _html.section("paths", "Where the flow takes points", *parts) if parts else ""
 
     def _panel(self, scene: Scene, shown: list[Scene], caption: str) -> str:
         look, width = self.looks[scene.method], 2.4 if len(shown) > 4 else 3.4

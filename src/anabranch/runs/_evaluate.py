@@ -21,6 +21,7 @@ from anabranch.metrics import (
     projection_edges,
     sliced_wasserstein2_from_counts,
     straightness,
+    to_bytes,
     total_variation_from_uniform,
     uniform_total_variation,
     wasserstein2,
@@ -30,6 +31,7 @@ from anabranch.runs._config import Config
 from anabranch.transport import duality_gap
 
 Row = dict[str, Any]
+KEPT_IMAGES = 64  # of each number of steps, for pictures
 REFERENCE_SEED = 20  # evaluation sets are the same for every method and seed
 
 
@@ -166,15 +168,22 @@ def _judge_by_held_out(
     given = source_points(config)
     source = shape(config.flow.source, federation.dimension) if given is None else Cloud(given)
     x0 = source.points(options.points, seeds.generator(REFERENCE_SEED, "source"))
-    arrays = {"source": x0.numpy()}
+    image = tuple(config.images.shape)
+    arrays = {} if image else {"source": x0.numpy()}
     for nfe in options.nfe:
         generated = integrate(velocity, x0, nfe).x1
-        arrays[f"generated_{nfe}"] = generated.numpy()
+        if image:  # a sheet of bytes: all points of all of them would be as large as the data
+            arrays[f"images_{nfe}"] = to_bytes(
+                generated[:KEPT_IMAGES].clamp(-1, 1), (image[0], image[1], image[2])
+            ).numpy()
+        else:
+            arrays[f"generated_{nfe}"] = generated.numpy()
         distance = sliced(generated, federation)
         if distance is not None:
             rows.add("sliced_w2", distance, nfe, solver="euler")
     rows.add("straightness", straightness(velocity, x0))
-    arrays["trajectories"] = _trajectories(velocity, x0[:256])
+    if not image:
+        arrays["trajectories"] = _trajectories(velocity, x0[:256])
     return arrays
 
 
