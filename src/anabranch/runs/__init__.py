@@ -29,6 +29,7 @@ from anabranch.runs._drive import Notes, resume, run_name, simulate, train
 from anabranch.runs._evaluate import Evaluation, Row, evaluate
 from anabranch.runs._export import ExportedFlow, export, load_exported
 from anabranch.runs._folder import Checkpoint, RunFolder, environment
+from anabranch.runs._images import device_of, images_of
 from anabranch.runs._sample import draw_samples, save_samples, write_samples
 from anabranch.runs._sample_composition import ComposedSamples, Sampling, draw_composed, draw_every
 
@@ -51,6 +52,7 @@ __all__ = [
     "build_federation",
     "build_silos",
     "coverage_of",
+    "device_of",
     "differences",
     "draw_composed",
     "draw_every",
@@ -62,6 +64,7 @@ __all__ = [
     "from_dict",
     "from_toml",
     "guards",
+    "images_of",
     "load_exported",
     "merged",
     "override",

@@ -7,18 +7,21 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from anabranch import seeds
-from anabranch.data import Pixels, load_images
+from anabranch.data import ImageSet, Pixels, load_images
 from anabranch.errors import DataError, UsageError
 from anabranch.runs._config import Config
 from anabranch.runs._sections import DataSettings
 
 
-def images_of(data: DataSettings) -> Pixels:
-    """The training images of the set that `data.target` names: all, or `data.images` of them drawn at random."""
-    found = load_images(data.target, "train")
-    if data.images > len(found):
+def images_of(data: DataSettings, other: ImageSet | None = None) -> Pixels:
+    """The training images of the set that `data.target` names: all, or `data.images` of them drawn at random.
+
+    With `other` all those instead, made smaller as the settings say.
+    """
+    found = other or load_images(data.target, "train")
+    if data.images > len(found) and other is None:
         raise UsageError(f"data.images is {data.images}; '{data.target}' has {len(found)} training images.")
-    if data.images:
+    if data.images and other is None:
         order = torch.randperm(len(found), generator=seeds.generator(data.seed, "images"))[: data.images]
         found = found[order.sort().values]
     pixels = _smaller(found.images, data.side) if data.side else found.images

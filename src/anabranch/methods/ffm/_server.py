@@ -12,7 +12,7 @@ from anabranch.federation import Federation, ServerOptimizer
 from anabranch.flow import MovingAverage, Velocity
 from anabranch.methods._phases import Phase, Phased, Progress
 from anabranch.methods.ffm import _silo
-from anabranch.methods.ffm._half import flow_network
+from anabranch.methods.ffm._half import computes_in_half, flow_network
 from anabranch.methods.ffm._messages import Gradient, LocalSteps, Prepare
 from anabranch.methods.ffm._potential import PotentialServer
 from anabranch.methods.ffm._semidiscrete import SemiDiscreteServer
@@ -60,15 +60,17 @@ class FlowServer(Phased):
 
     def velocity(self, averaged: bool = True) -> Velocity:
         """v(x, t) with the averaged parameters (or the last ones), for sampling."""
-        return _velocity(self.network, self.average.parameters if averaged else self.parameters)
+        return _velocity(self.network, self.settings, self.average.parameters if averaged else self.parameters)
 
     @staticmethod
-    def velocity_of(settings: FlowMatching, dimension: int, state: dict[str, Tensor]) -> Velocity:
-        """v(x, t) of a checkpoint's averaged parameters; needs neither silos nor data."""
-        empty = flow_network(settings, dimension).eval()
+    def velocity_of(
+        settings: FlowMatching, dimension: int, state: dict[str, Tensor], device: torch.device | str = "cpu"
+    ) -> Velocity:
+        """v(x, t) of a checkpoint's averaged parameters, computed there; needs neither silos nor data."""
+        empty = flow_network(settings, dimension).eval().to(device)
         average = MovingAverage({name: p.detach() for name, p in empty.named_parameters()}, settings.flow.average)
         average.load({n.removeprefix("average/"): t for n, t in state.items() if n.startswith("average/")})
-        return _velocity(empty, average.parameters)
+        return _velocity(empty, settings, average.parameters)
 
     def state(self) -> dict[str, Tensor]:
         """Everything a checkpoint of the server must hold."""
@@ -131,9 +133,10 @@ class FlowServer(Phased):
         return metrics
 
 
-def _velocity(module: nn.Module, parameters: dict[str, Tensor]) -> Velocity:
-    fixed = {name: tensor.clone() for name, tensor in parameters.items()}
-    like = next(iter(fixed.values()))
+def _velocity(module: nn.Module, settings: FlowMatching, parameters: dict[str, Tensor]) -> Velocity:
+    like = next(iter(parameters.values()))
+    dtype = torch.bfloat16 if computes_in_half(settings, like.device) else like.dtype
+    fixed = {name: tensor.to(dtype, copy=True) for name, tensor in parameters.items()}
 
     def velocity(x: Tensor, t: Tensor) -> Tensor:
         value: Tensor = functional_call(module, fixed, (x.to(like), t.to(like.device)))
