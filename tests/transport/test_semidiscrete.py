@@ -170,6 +170,16 @@ class TestAscend:
         alone = (1 / 64 - wins / 128).abs()[0]
         assert dual.duals[:32].max() < -20 * alone and dual.duals[32:].min() > 20 * alone
 
+    def test_regions_are_found_in_many_dimensions_too(self):
+        """By a few random directions instead of by every axis."""
+        centre = torch.randn(2, 300, generator=torch.Generator().manual_seed(0))
+        x = torch.cat([normal(0, 32)[:, :1] + 20 * centre[0], normal(1, 32)[:, :1] + 20 * centre[1]])
+        dual = SemiDual.start(x, torch.full((64,), 1 / 64))
+        wins = torch.cat([torch.full((32,), 3), torch.full((32,), 1)])
+        dual.ascend(wins, 128, 1.0, average=False)
+        alone = (1 / 64 - wins / 128).abs()[0]
+        assert dual.duals[:32].max() < -20 * alone and dual.duals[32:].min() > 20 * alone
+
     def test_right_usage_moves_nothing(self):
         dual = SemiDual.start(normal(0, 50), torch.full((50,), 1 / 50, dtype=torch.float64))
         dual.ascend(torch.full((50,), 2), 100, 5.0, average=False)
