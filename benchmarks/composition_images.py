@@ -1,10 +1,11 @@
 """How long do the stages of `dcfm-cmnist` take on this machine? Milliseconds a step, and microseconds a sampled row.
 
     PYTHONPATH=src python benchmarks/composition_images.py --channels 64 --patch 2 --steps 200
+    PYTHONPATH=src python benchmarks/composition_images.py --same
 
 Every stage runs as the recipe runs it, with its sizes, on noise instead of images: Stage I without and with the
 penalty, in turn and together; rounds of FedFlow; a turn of DCFM-A; a student; and samples. On a GPU, experts that train
-together run side by side.
+together run side by side; `--same` trains a few together and in turn, and says how far apart they end.
 """
 
 from __future__ import annotations
@@ -92,6 +93,25 @@ def stages(options: dict[str, Any], count: int, device: torch.device, steps: int
         yield f"µs a sample and evaluation, {count} experts, {how}", 1e6 * (time.perf_counter() - begun) / (4 * len(y))
 
 
+def same(options: dict[str, Any], count: int, device: torch.device, steps: int = 60) -> Iterator[tuple[str, float]]:
+    """How far experts that train together end from those that train in turn, relative to their size.
+
+    The order of sums differs, so it is not zero; what a wrong pass would do is of the size of one.
+    """
+    for compared in (1.0, 0.25):
+        chosen = {"shape": SHAPE, "steps": steps, "penalty": options["penalty"], "compared": compared}
+        experts, found = {**options["experts"], **chosen}, {}
+        for together in (True, False):
+            flow, _ = timed(device, count, "ddm+l", together, experts=experts, every=steps // 3)
+            found[together] = flow.experts
+            losses = [float(progress.metrics["loss"]) for progress in flow.history]
+            way = "together" if together else "in turn"
+            yield f"last loss, {way}, penalty on {compared:g} of a batch", losses[-1]
+        for silo in list(found[True])[:2]:
+            one, other = (torch.cat([t.flatten() for t in found[way][silo].values()]) for way in (True, False))
+            yield f"relative difference, {silo}, penalty on {compared:g}", float((one - other).norm() / other.norm())
+
+
 def inception(device: torch.device, batch: int) -> Iterator[tuple[str, float]]:
     """Milliseconds an image; nothing where there are no weights, or where it would take minutes."""
     if device.type == "cpu":
@@ -114,6 +134,7 @@ def main() -> None:
     parser.add_argument("--patch", type=int, default=0)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--silos", type=int, default=10)
+    parser.add_argument("--same", action="store_true", help="compare experts trained together with those in turn")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     options = recipe("dcfm-cmnist").options("iid", "dcfm-b", "small")
@@ -121,6 +142,10 @@ def main() -> None:
         if getattr(arguments, name):
             options["experts"][name] = getattr(arguments, name)
     print(json.dumps({name: options["experts"].get(name) for name in ("channels", "patch", "batch", "precision")}))
+    if arguments.same:
+        for name, value in same(options, min(6, arguments.silos), device):
+            print(f"{name:60s} {value:9.5f}", flush=True)
+        return
     for name, value in inception(device, options["inception"]["batch"]):
         print(f"{name:60s} {value:9.3f}", flush=True)
     for name, value in stages(options, arguments.silos, device, arguments.steps):
