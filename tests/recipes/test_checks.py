@@ -82,3 +82,13 @@ def test_a_check_without_a_limit_is_an_error():
 def test_every_scale_of_every_recipe_has_a_check_that_can_fail(scale):
     checks = [c for c in recipe("ffm-2d").values["checks"] if scale in c.get("scales", [scale])]
     assert checks and all("limit" in c or "at_least" in c for c in checks)
+
+
+def test_a_ratio_that_must_be_reached_is_the_least_over_problems_and_fails_beside_nothing():
+    rows = [row("a", 3.0), row("b", 4.0), row("a", 2.0, problem="q"), row("b", 4.0, problem="q")]
+    entry = {"kind": "ratio", "left": "a", "right": "b", "nfe": [1], "at_least": 0.6}
+    check = only(entry, rows)
+    assert check.value == 0.5 and not check.ok
+    assert only({**entry, "problems": ["p"]}, rows).ok
+    beside_nothing = only({**entry, "nfe": [2]}, [row("a", 1.0, nfe=2), row("b", 1.0)])
+    assert not beside_nothing.ok

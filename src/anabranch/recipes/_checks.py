@@ -72,9 +72,10 @@ def _check(entry: Mapping[str, Any], means: Means) -> Check:
         if problem in means.problems and means(problem, entry["left"], _metric(entry), nfe) is not None
     ]
     values = [KINDS[entry["kind"]](entry, means, problem, nfe) for problem, nfe in cells]
-    if "at_least" in entry:
-        total = sum(values)
-        return Check(entry["name"], total, entry["at_least"], bool(values) and total >= entry["at_least"])
+    if "at_least" in entry:  # of wins their number, of anything else the least
+        found = sum(values) if entry["kind"] == "wins" else min(values, default=math.inf)
+        enough = math.isfinite(found) and found >= entry["at_least"]
+        return Check(entry["name"], found, entry["at_least"], bool(values) and enough)
     if "limit" not in entry:
         raise UsageError(f"The check '{entry['name']}' has neither a limit nor an at_least.")
     worst = math.nan if any(math.isnan(value) for value in values) else max(values, default=None)

@@ -11,12 +11,15 @@ every silo trains on the pairs that it won.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from anabranch import seeds
 from anabranch.coupling import SemiDiscrete
+from anabranch.data import Shape, shape
 from anabranch.errors import RefusedError
 from anabranch.federation import STEP, Done, Federation, Silo, answers
 from anabranch.methods.ffm._half import FlowHalf, half_of
@@ -90,7 +93,17 @@ def block_size(noises: int, block: int, number: int) -> int:
 def shared_noise(half: FlowHalf, numbers: Tensor, purpose: str, block: int, count: int) -> Tensor:
     """The noises of a block, drawn on the CPU: the same on every silo and device, chosen by nobody alone."""
     seed = seeds.derive(0, "semidiscrete", *numbers.tolist())
-    return half.source.points(count, seeds.generator(seed, purpose, block)).float().to(half.device)
+    if not isinstance(half.source, Shape):
+        return half.source.points(count, seeds.generator(seed, purpose, block)).float().to(half.device)
+    return _formula_noise(half.source.name, half.source.dimension, seed, purpose, block, count, half.device)
+
+
+@lru_cache(maxsize=1)
+def _formula_noise(
+    name: str, dimension: int, seed: int, purpose: str, block: int, count: int, device: torch.device
+) -> Tensor:
+    """Drawn once for all silos of a process, which ask one after the other; nobody changes it."""
+    return shape(name, dimension).points(count, seeds.generator(seed, purpose, block)).float().to(device)
 
 
 def dual_of(silo: Silo, half: FlowHalf) -> SemiDual:

@@ -146,4 +146,4 @@ def _of_the_run(rows: list[Row], key: dict[str, Any]) -> list[Row]:
 
 
 def _kept(row: Row) -> bool:
-    return str(row["metric"]).startswith(("seconds", "straightness"))
+    return row["metric"] == "straightness" or str(row["metric"]).endswith("_seconds")
