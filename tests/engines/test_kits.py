@@ -338,6 +338,7 @@ def test_sites_refuse_classes_that_are_not_theirs(running, tmp_path):
         while not (log.exists() and "not in allow_list" in log.read_text()) and time.monotonic() < deadline:
             time.sleep(0.2)
         assert "Component 'anabranch.engines.nvflare._siteapp.Path'" in log.read_text()
+        assert ended(admin, job)["status"].startswith("FINISHED")  # later tests count on a quiet server
 
 
 def test_a_site_that_was_ended_counts_when_it_is_heard_of_anew(kits, monkeypatch):
@@ -399,9 +400,7 @@ def test_stop_ends_everything_and_can_be_repeated(running):
     assert status(running).registered == SITES
     said = []
     assert stop(running, say=said.append) == ["server", *SITES]
-    *jobs, last = said  # a job of an earlier test may be ending still
-    assert last == "Waiting for server, hamburg, porto to end."
-    assert all(sentence.startswith("Waiting at most 15 s for job ") for sentence in jobs)
+    assert said == ["Waiting for server, hamburg, porto to end."]
     assert not processes(running)
     assert status(running).running == {} and status(running).registered == ()
-    assert stop(running, say=said.append) == [] and said == [*jobs, last]
+    assert stop(running, say=said.append) == [] and len(said) == 1
