@@ -6,6 +6,8 @@ import torch
 from scene import HELD, NOVEL, corner_silos, coverage, opened
 
 from anabranch.data.attributes import CORNERS, corner_modes
+from anabranch.errors import UsageError
+from anabranch.flow.conditioning import full_penalty
 from anabranch.methods.dcfm import CompositionServer, composition, train_composition
 from anabranch.methods.dcfm._replay import follow
 from anabranch.methods.dcfm._student import Student
@@ -94,6 +96,20 @@ class TestStudent:
         terms = field.parts(x, torch.tensor(0.5), y)
         assert torch.allclose(found, terms[0] + 3 * terms[1] + 2 * terms[2], atol=1e-6)
         assert torch.allclose(field(x, torch.tensor(0.5), y), terms.sum(0), atol=1e-6)
+
+    def test_a_student_may_be_additive_since_some_time(self):
+        """Before it tells combinations apart that differ by no sum; afterwards it has no interaction left."""
+        flow = train_composition(
+            corner_silos(),
+            "additive",
+            experts={"steps": 4, "batch": 16, "hidden": 16, "layers": 2},
+            student={"steps": 3, "batch": 16, "trajectories": 20, "path_steps": 3, "since": 0.5},
+        )
+        (field,) = flow.mixture.experts.values()
+        x, y = torch.randn(5, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([[0, 1]] * 5)
+        assert full_penalty(field, x, torch.tensor(0.6), y) < 1e-12 < full_penalty(field, x, torch.tensor(0.4), y)
+        with pytest.raises(UsageError, match=r"student\.since"):
+            composition("additive", student={"since": 2.0})
 
     def test_an_additive_student_may_know_its_terms(self):
         """Shown single attributes and none as well, c learns the mean over all corners held, which is no corner."""

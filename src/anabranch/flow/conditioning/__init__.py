@@ -31,6 +31,7 @@ from anabranch.flow.conditioning._score import (
     velocity_to_noise,
     velocity_to_score,
 )
+from anabranch.flow.conditioning._since import AdditiveSince
 from anabranch.flow.conditioning._standard import Standard
 from anabranch.flow.conditioning._unet import AdditiveUNet, ConditionalUNet
 
@@ -39,6 +40,7 @@ __all__ = [
     "Additive",
     "AdditiveField",
     "AdditiveMLP",
+    "AdditiveSince",
     "AdditiveUNet",
     "AttributeEmbedding",
     "Composition",

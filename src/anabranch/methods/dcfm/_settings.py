@@ -67,10 +67,12 @@ class StudentSettings:
     every `refresh` steps. `paths` "teachers" asks each teacher for combinations that it holds; "composed" also follows
     composed paths of combinations that nobody holds, a share `novel` of all. With `guidance` w above 1 the teachers'
     labels are sharpened, v(∅) + w (v(y) − v(∅)), on both, so that the student is sharp at one evaluation (Meng et al.
-    2023). `penalty` is λ of eq. (17). An `additive`
-    student v = c(x, t) + Σ d_i(x, t, y_i) needs no penalty: its attributes are independent by construction. It sees
-    `whole` labels alone, which leaves open how the sum is divided among its terms; with `whole` false it sees single
-    attributes and none as well, so that c is unconditional and weights can sharpen the others.
+    2023). `penalty` is λ of eq. (17).
+
+    An `additive` student v = c(x, t) + Σ d_i(x, t, y_i) needs no penalty: its attributes are independent by
+    construction, from the time `since` on (`AdditiveSince`; 0: all along). It sees `whole` labels alone, which leaves
+    open how the sum is divided among its terms; with `whole` false it sees single attributes and none as well, so that
+    c is unconditional and weights can sharpen the others.
     """
 
     steps: int = 0
@@ -79,6 +81,7 @@ class StudentSettings:
     average: float = 0.99
     penalty: float = 5.0
     additive: bool = False
+    since: float = 0.0
     whole: bool = True
     paths: str = "teachers"
     trajectories: int = 2048
@@ -98,6 +101,8 @@ class StudentSettings:
                 raise UsageError(f"student.{name} is {getattr(self, name)}; it must be at least 2.")
         if not 0 < self.guidance < math.inf:
             raise UsageError(f"student.guidance is {self.guidance}; 1 leaves teachers as they are, 2 sharpens them.")
+        if not 0 <= self.since <= 1:
+            raise UsageError(f"student.since is {self.since}; a time lies in [0, 1].")
         if not 0 <= self.novel <= 1:
             raise UsageError(f"student.novel is {self.novel}; a share lies in [0, 1].")
 

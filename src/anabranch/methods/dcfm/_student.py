@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from anabranch import seeds
 from anabranch.data.attributes import Coverage
-from anabranch.flow.conditioning import Field, Masking, guided
+from anabranch.flow.conditioning import AdditiveSince, Field, Masking, guided
 from anabranch.methods.dcfm._replay import Replay, follow
 from anabranch.methods.dcfm._settings import Composition
 from anabranch.methods.experts import (
@@ -79,7 +79,8 @@ class Student:
         return Example(x, v, t, y, shown.masks, weight, shown.gap, experts.late, shown.rest)
 
     def _bound(self, parameters: Mapping[str, Tensor]) -> Field:
-        return bind(self.network, parameters, self.settings.experts)
+        field, own = bind(self.network, parameters, self.settings.experts), self.settings.student
+        return AdditiveSince(field, own.since) if own.additive and own.since > 0 else field
 
     def field(self, averaged: bool = True) -> Field:
         """The student as it stands."""
@@ -160,8 +161,8 @@ def student_network(settings: Composition, dimension: int, sizes: tuple[int, ...
 
 
 def student_kind(settings: Composition) -> str:
-    """The name of the student's network."""
+    """The name of the student's network. One that adds only since some time is told all attributes before."""
     name = settings.experts.network
-    if not settings.student.additive:
+    if not settings.student.additive or settings.student.since > 0:
         return name
     return "additive-" + name.removeprefix("conditional-").removeprefix("additive-")
