@@ -107,13 +107,17 @@ def test_samples_of_chosen_attributes_in_every_form(trained, tmp_path, name):
 
 def test_guidance_moves_samples_away_from_those_without(trained, tmp_path):
     drawn = {}
-    for name, words in {"joint": ["joint"], "one": ["guided"], "three": ["guided", "--weights", "3"]}.items():
+    three = ["guided", "--weights", "3"]
+    ways = {"joint": ["joint"], "one": ["guided"], "three": three, "early": [*three, "--until", "0.3"]}
+    for name, words in ways.items():
         out = tmp_path / f"{name}.npy"
         result = run("sample", trained, "--attributes", NOVEL, "--n", 5, "--nfe", 4, "--how", *words, "--out", out)
         assert result.exit_code == 0, result.output
         drawn[name] = np.load(out)
     assert np.allclose(drawn["joint"], drawn["one"], atol=1e-5)
     assert not np.allclose(drawn["joint"], drawn["three"], atol=1e-3)
+    far, near = (np.linalg.norm(drawn[name] - drawn["joint"]) for name in ("three", "early"))
+    assert 1e-3 < near < far
 
 
 def test_images_come_on_a_sheet_and_in_a_grid(images, tmp_path):
@@ -149,6 +153,8 @@ def test_ways_and_weights_change_samples(trained, tmp_path):
         (["--attributes", NOVEL, "--weights", "1,b"], "give numbers separated by commas"),
         (["--attributes", NOVEL, "--weights", "1,2,3"], "3 weights were given"),
         (["--attributes", NOVEL, "--how", "guided", "--weights", "1,2"], "guidance has one for the whole label"),
+        (["--attributes", NOVEL, "--until", "0.5"], "Guidance alone can end early"),
+        (["--attributes", NOVEL, "--how", "guided", "--until", "3"], "cannot last until"),
         (["--attributes", NOVEL, "--n", "0"], "ask for at least one"),
         (["--attributes", NOVEL, "--nfe", "0"], "nfe = 0"),
         (["--attributes", NOVEL, "--out", "x.jpg"], "cannot be written as '.jpg'"),
@@ -167,7 +173,7 @@ def test_attributes_of_a_plain_flow_are_refused(tmp_path):
     from tests.runs.tiny import tiny
 
     train(tiny(), tmp_path / "flow")
-    for words in (["--attributes", NOVEL], ["--grid"], ["--how", "joint"], ["--weights", "1"]):
+    for words in (["--attributes", NOVEL], ["--grid"], ["--how", "joint"], ["--weights", "1"], ["--until", "0.5"]):
         result = run("sample", tmp_path / "flow", *words)
         assert result.exit_code == 2 and "knows no attributes" in said(result)
     assert run("sample", tmp_path / "flow", "--n", 3, "--out", tmp_path / "x.npy").exit_code == 0

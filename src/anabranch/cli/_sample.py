@@ -50,6 +50,10 @@ def sample(
         str,
         typer.Option(help="How strongly attributes count: one number, or, when composed, one each, as in 1,2."),
     ] = "",
+    until: Annotated[
+        float,
+        typer.Option(help="The time in [0, 1] at which guidance ends: what comes later only makes images bolder."),
+    ] = 1.0,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -67,15 +71,15 @@ def sample(
     if count is not None and count < 1:
         raise UsageError(f"{count} samples were asked for; ask for at least one.")
     if not RunFolder(run).config().composes:
-        if attributes is not None or grid or how is not None or weights:
+        if attributes is not None or grid or how is not None or weights or until != 1.0:
             raise UsageError(
                 f"{run} ran '{RunFolder(run).config().method}', which knows no attributes; leave out --attributes,"
-                " --grid, --how and --weights."
+                " --grid, --how, --weights and --until."
             )
         _plain(run, count or 1000, 10 if nfe is None else nfe, solver or "euler", seed, out or Path("samples.npy"))
         return
     steps = None if solver == "dopri5" else 50 if nfe is None else nfe
-    sampling = Sampling(steps, solver or "midpoint", seed, how or "auto", _numbers(weights))
+    sampling = Sampling(steps, solver or "midpoint", seed, how or "auto", _numbers(weights), until)
     if grid:
         if attributes is not None:
             raise UsageError("--grid draws all attributes, --attributes some of them; give one of both.")

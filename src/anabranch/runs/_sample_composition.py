@@ -45,13 +45,14 @@ class ComposedSamples:
 @dataclass(frozen=True)
 class Sampling:
     """How to sample: function evaluations (None: an adaptive solver's own choice), the solver, the seed of the noise;
-    joint or composed; and how strongly attributes count where they are composed."""
+    joint, guided or composed; how strongly attributes count unless they are joint; and when guidance ends."""
 
     nfe: int | None = 50
     solver: str = "midpoint"
     seed: int = 0
     how: str = "auto"
     weights: Sequence[float] | None = None
+    until: float = 1.0
 
 
 def draw_composed(run: Path, attributes: str, count: int, sampling: Sampling | None = None) -> ComposedSamples:
@@ -102,10 +103,15 @@ def _drawn(stored: Stored, codes: Tensor, sampling: Sampling) -> ComposedSamples
             f"{len(sampling.weights)} weights were given; give one for all attributes, or {k}, in the order of"
             f" {', '.join(stored.coverage.space.names)}."
         )
+    if sampling.until != 1.0 and sampling.how != "guided":
+        raise UsageError(
+            f"Guidance alone can end early, and samples are to be {sampling.how}; say 'guided', or no end."
+        )
     generator = seeds.generator(sampling.seed, "sample")
     with torch.no_grad():
         flow: Flow = stored.mixture.sample(
             *(codes, generator, sampling.nfe, sampling.solver, sampling.how, sampling.weights),
             dimension=stored.dimension,
+            until=sampling.until,
         )
     return ComposedSamples(flow.x1, codes, flow.evaluations, stored.coverage, stored.shape)

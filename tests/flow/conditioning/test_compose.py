@@ -99,6 +99,15 @@ def test_guidance_sharpens_the_whole_label_in_one_pass():
     torch.testing.assert_close(guided(field)(x, t, y), field(x, t, y))
     additive = network("additive-mlp", 2, seed=0, sizes=(3, 4))
     torch.testing.assert_close(guided(additive, 3.0)(x, t, y), composed(additive, 3.0)(x, t, y))
+    early = torch.arange(6) < 3
+    times = torch.where(early, 0.2, 0.8)
+    ending = guided(counted, 3.0, until=0.5)(x, times, y)
+    torch.testing.assert_close(ending[early], guided(field, 3.0)(x, times, y)[early])
+    torch.testing.assert_close(ending[~early], field(x, times, y)[~early])
+    guided(counted, 3.0, until=0.5)(x, torch.tensor(0.8), y)
+    assert counted.rows[-1] == 6
+    with pytest.raises(UsageError, match="last until"):
+        guided(field, 3.0, until=-0.5)
     with pytest.raises(UsageError, match="weight of guidance"):
         guided(field, float("inf"))
 

@@ -86,11 +86,14 @@ class Composition:
         return torch.stack([weight * given[:, i, None] for i, weight in enumerate(weights)])
 
 
-def guided(field: Field, weight: float = 1.0) -> Field:
+def guided(field: Field, weight: float = 1.0, until: float = 1.0) -> Field:
     """The field v(∅) + w (v(y) − v(∅)): the joint label, sharpened (classifier-free guidance, Ho and Salimans 2022).
 
     Where the attributes are independent given x_t it is the composition with w for all of them. It asks the field for
     whole labels, also those that were never seen, and trusts the network with what they look like. One pass of 2n rows.
+
+    After the time `until` the field is left as it is: what a sample shows is settled early, and sharpening it further
+    only makes it bolder than data (Kynkäänniemi et al. 2024). A single time after that is a pass of n rows.
 
     >>> field = guided(lambda x, t, y: x + (y.clamp_min(0) + 1).prod(dim=1, keepdim=True), weight=2.0)
     >>> field(torch.zeros(1, 1), torch.tensor(0.5), torch.tensor([[3, 4]]))       # 1 + 2 · (20 − 1)
@@ -100,12 +103,17 @@ def guided(field: Field, weight: float = 1.0) -> Field:
         raise UsageError(
             f"The weight of guidance cannot be {weight}. Give a finite number; 1 leaves the field as it is."
         )
+    if not 0 <= until <= 1:
+        raise UsageError(f"Guidance cannot last until t = {until}. Give a time in [0, 1]; 1 is all along.")
 
     def velocity(x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        if t.dim() == 0 and bool(t > until):
+            return field(x, t, y)
         both = torch.ones(2, y.shape[1], dtype=torch.bool, device=y.device)
         both[1] = False
         values = all_masks(field, x, t, y, both)
-        return values[1] + weight * (values[0] - values[1])
+        strength = torch.where(t > until, 1.0, weight).to(x).unsqueeze(-1)
+        return values[1] + strength * (values[0] - values[1])
 
     return velocity
 

@@ -61,19 +61,22 @@ class Mixture:
             return torch.einsum("ne,end->nd", weight, kept[0])
         return _weighted(fields, weight, x, t, y)
 
-    def field(self, y: Tensor, how: str = "auto", weights: Sequence[float] | float | None = None) -> Field:
+    def field(
+        self, y: Tensor, how: str = "auto", weights: Sequence[float] | float | None = None, until: float = 1.0
+    ) -> Field:
         """The field that samples of the labels y (n, k) follow.
 
-        "joint" tells experts the whole label, "guided" sharpens that by one weight, "composed" adds up single
-        attributes by eq. (5) with `weights`; "auto" is joint for combinations that some silo holds and composed for
-        those that none has seen. Part of a label may be NULL: a single attribute, or none, is sampled as such.
+        "joint" tells experts the whole label, "guided" sharpens that by one weight up to the time `until`, "composed"
+        adds up single attributes by eq. (5) with `weights`; "auto" is joint for combinations that some silo holds and
+        composed for those that none has seen. Part of a label may be NULL: a single attribute, or none, is sampled as
+        such.
         """
         if how not in WAYS:
             raise unknown("way of sampling", how, WAYS)
         self._check(y)
         only = next(iter(self.experts.values())) if len(self.experts) == 1 else self
         if how == "guided":
-            return guided(only, _one_weight(weights))
+            return guided(only, _one_weight(weights), until)
         together = composed(only, weights)  # an additive field composes at the price of one pass of its terms
         joint = self.known(y) & (weights is None) if how == "auto" else torch.full((len(y),), how == "joint")
         if bool(joint.all()):
@@ -111,6 +114,7 @@ class Mixture:
         weights: Sequence[float] | float | None = None,
         dimension: int | None = None,
         x0: Tensor | None = None,
+        until: float = 1.0,
     ) -> Flow:
         """A sample for each label y (n, k), from standard normal noise by the named solver."""
         if x0 is None:
@@ -118,7 +122,7 @@ class Mixture:
                 raise UsageError("Give x0, or the dimension of the samples.")
             x0 = torch.randn(len(y), dimension, generator=generator, device=generator.device)
         y = y.to(x0.device)
-        return integrate(conditioned(self.field(y, how, weights), y), x0, nfe, solver)
+        return integrate(conditioned(self.field(y, how, weights, until), y), x0, nfe, solver)
 
     def _check(self, y: Tensor) -> None:
         """Refuses an outcome that no expert has met."""

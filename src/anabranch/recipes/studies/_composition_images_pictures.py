@@ -76,7 +76,7 @@ TABLES = {
 }
 
 
-SAMPLING = ("weight_known_", "composed_known", "weight_novel_", "composed_novel")  # beginnings of metrics
+SAMPLING = ("weight_known_", "until_known", "composed_known", "weight_novel_", "until_novel", "composed_novel")
 
 
 def tables(rows: list[Row]) -> list[tuple[str, Lines]]:
@@ -92,7 +92,12 @@ def tables(rows: list[Row]) -> list[tuple[str, Lines]]:
     ways = [row for row in rows if row["metric"].startswith(SAMPLING)]
     if ways:
         ways.sort(key=lambda row: (row["problem"], _place(row["method"])))
-        found.append(("How samples are drawn: weights, and whether attributes are added up", beside(ways, [])))
+        found.append(
+            (
+                "How samples are drawn: weights, when guidance ends, and whether attributes are added up",
+                beside(ways, []),
+            )
+        )
     return found
 
 

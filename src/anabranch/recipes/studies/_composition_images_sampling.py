@@ -17,23 +17,25 @@ from anabranch.recipes.studies._composition_images_data import SIDES, Scene
 
 @dataclass(frozen=True)
 class Way:
-    """A way of `Mixture.field`, with its weights: one for guidance, one an attribute for a composition."""
+    """A way of `Mixture.field`: its weights are one for guidance, which may end early, or one an attribute."""
 
     how: str
     weights: Sequence[float] | None = None
+    until: float = 1.0
 
     @classmethod
     def of(cls, section: Mapping[str, Any]) -> Way:
         """What a section of the recipe says; the joint velocity has no weights, whatever it says."""
         weights = section.get("weights") if section["how"] != "joint" else None
-        return cls(section["how"], weights)
+        return cls(section["how"], weights, float(section.get("until", 1.0)))
 
     def numbers(self, side: str, attributes: Sequence[str]) -> dict[str, float]:
         """For the table of settings: the weight of each attribute, and whether they are added up by eq. (5)."""
         weights = list(self.weights or [1.0])
         each = weights if len(weights) == len(attributes) else weights[:1] * len(attributes)
         found = {f"weight_{side}_{name}": float(w) for name, w in zip(attributes, each, strict=True)}
-        return {**found, f"composed_{side}": float(self.how == "composed")}
+        until = {f"until_{side}": self.until} if self.how == "guided" else {}
+        return {**found, **until, f"composed_{side}": float(self.how == "composed")}
 
 
 def sampled(
@@ -45,9 +47,8 @@ def sampled(
     for number, codes in enumerate(torch.split(y, options["batch"])):
         generator = seeds.generator(cell.seed, "noise", name, number)
         x0 = torch.randn(len(codes), found.real["known"].x.shape[1], generator=generator).to(device)
-        flow = mixture.sample(
-            codes.to(device), generator, options["nfe"], options["solver"], way.how, way.weights, x0=x0
-        )
+        steps = (options["nfe"], options["solver"])
+        flow = mixture.sample(codes.to(device), generator, *steps, way.how, way.weights, x0=x0, until=way.until)
         parts.append(flow.x1)
     return torch.cat(parts).cpu().clamp(-1, 1)
 
