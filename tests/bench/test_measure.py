@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from anabranch import bench
 from anabranch.bench import Budget, Measured, Ours, Peer, Row, _steps, compared, lookup_rows, measure, silos_of
 from anabranch.bench import _couplings as couplings
-from anabranch.cli import _bench as verb
 from anabranch.cli._verbs import app
 from anabranch.errors import AnabranchError
 
@@ -63,7 +62,7 @@ def test_the_verb_says_the_same_and_ends_with_code_1(monkeypatch):
 @pytest.mark.parametrize(("ours", "code"), [(2.0, 0), (4.0, 1)])
 def test_the_verb_prints_json_last_and_fails_with_a_check(monkeypatch, ours, code):
     measured = Measured([compared("a step", 3.0, ours, 1.2), Row("lookup", ours=1.0)])
-    monkeypatch.setattr(verb, "measure", lambda watch: measured)
+    monkeypatch.setattr(bench, "measure", lambda watch: measured)
     result = CliRunner().invoke(app, ["bench", "--json"])
     assert result.exit_code == code
     assert json.loads(result.stdout.splitlines()[-1]) == measured.record()

@@ -248,7 +248,7 @@ def test_a_cache_that_cannot_be_written_is_a_sentence(cache, mnist, monkeypatch,
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(_cache, "_write", full)
+        patch.setattr(_cache, "write_array", full)
         with pytest.raises(DataError, match="cannot be written: No space left on device"):
             get("mnist")
     assert list(cache.iterdir()) == []

@@ -29,7 +29,9 @@ def test_a_ratio_to_several_takes_the_best_of_them():
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"), [("ratio", 0.5), ("relative", 0.5), ("absolute", 2.0), ("wins", 1.0)], ids=lambda x: str(x)
+    ("kind", "value"),
+    [("ratio", 0.5), ("relative", 0.5), ("absolute", 2.0), ("difference", -2.0), ("wins", 1.0)],
+    ids=lambda x: str(x),
 )
 def test_kinds(kind, value):
     entry = {"kind": kind, "left": "a", "right": "b", "nfe": [1]}
@@ -92,3 +94,41 @@ def test_a_ratio_that_must_be_reached_is_the_least_over_problems_and_fails_besid
     assert only({**entry, "problems": ["p"]}, rows).ok
     beside_nothing = only({**entry, "nfe": [2]}, [row("a", 1.0, nfe=2), row("b", 1.0)])
     assert not beside_nothing.ok
+
+
+def test_a_comparison_takes_the_seeds_that_both_sides_have():
+    rows = [row("a", 1.0), row("a", 5.0, seed=1), row("b", 2.0), row("b", 3.0, seed=1), row("c", 4.0)]
+    entry = {"kind": "ratio", "left": "a", "nfe": [1], "limit": 9.0}
+    assert only({**entry, "right": "b"}, rows).value == pytest.approx(6 / 5)  # both seeds
+    assert only({**entry, "right": "c"}, rows).value == pytest.approx(1 / 4)  # c has seed 0 alone
+    assert only({**entry, "right": ["b", "c"]}, rows).value == pytest.approx(6 / 5)  # each beside its own seeds
+    assert only({"kind": "value", "left": "a", "nfe": [1], "limit": 9.0}, rows).value == 3.0
+
+
+def test_sides_without_a_common_seed_cannot_be_compared():
+    rows = [row("a", 1.0, seed=1), row("b", 2.0, seed=0)]
+    for ends in ({"limit": 1.0}, {"at_least": 0.1}):
+        assert not only({"kind": "ratio", "left": "a", "right": "b", "nfe": [1], **ends}, rows).ok
+
+
+def test_what_needed_no_seed_stands_beside_every_seed():
+    rows = [row("a", 1.0), row("a", 3.0, seed=1), row("theory", 4.0, seed=None)]
+    assert only({"kind": "ratio", "left": "a", "right": "theory", "nfe": [1], "limit": 1.0}, rows).value == 0.5
+
+
+@pytest.mark.parametrize("ends", [{"limit": 2.0}, {"at_least": 0.1}], ids=["limit", "at_least"])
+def test_no_check_passes_beside_missing_rows(ends):
+    rows = [row(method, 1.0, nfe) for method in ("a", "b", "c") for nfe in (1, 2)]
+    entry = {"kind": "ratio", "left": "a", "right": ["b", "c"], "nfe": [1, 2], **ends}
+    assert only(entry, rows).ok
+    for gone in ({"method": "a", "nfe": 2}, {"method": "c", "nfe": 2}, {"method": "b", "nfe": 1}):
+        left = [found for found in rows if any(found[key] != value for key, value in gone.items())]
+        assert not only(entry, left).ok
+
+
+def test_a_problem_that_a_check_names_must_have_its_rows():
+    rows = [row("a", 1.0), row("a", 1.0, metric="other", problem="q")]
+    entry = {"kind": "value", "left": "a", "nfe": [1], "limit": 2.0}
+    assert only(entry, rows).ok  # "q" does not have this metric, and nobody said that it should
+    assert not only({**entry, "problems": ["p", "q"]}, rows).ok
+    assert only({**entry, "problems": ["p", "r"]}, rows).ok  # "r" was not selected

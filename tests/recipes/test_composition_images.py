@@ -130,7 +130,7 @@ def test_every_method_has_every_figure(everything):
         "conformity_known",
         "error_novel",
         "conformity_novel_joint",
-        "conformity_novel_composed",
+        "conformity_novel_guided",
         "judge_accuracy",
         "megabytes_up",
         "seconds",

@@ -3,7 +3,7 @@
 import pytest
 
 from anabranch.errors import UsageError
-from anabranch.recipes import Cell, cells_of, recipe, recipes, reproduce, theory, theory_table
+from anabranch.recipes import Cell, Recipe, cells_of, recipe, recipes, reproduce, theory, theory_table
 from anabranch.runs import from_dict
 
 
@@ -40,6 +40,28 @@ def test_unknown_names_are_suggested(call, words):
     with pytest.raises(UsageError) as error:
         call()
     assert words in str(error.value)
+
+
+def with_seeds_of(**seeds_of):
+    """A recipe of two methods, of which some have seeds of their own."""
+    scale = {"seeds": [0], "seeds_of": seeds_of, "flow": {"rounds": 3}}
+    values = {"base": {}, "problems": {"p": {}}, "methods": {"lot": {}, "sd": {}}, "scales": {"small": scale}}
+    return Recipe("r", "", "", "", values)
+
+
+def test_a_method_may_have_more_seeds_than_others():
+    found = with_seeds_of(sd=[0, 1])
+    assert found.cells("small") == [("p", "lot", 0), ("p", "sd", 0), ("p", "sd", 1)]
+    assert found.cells("small", seed=7) == [("p", "lot", 7), ("p", "sd", 7)]
+    assert found.cells("small", methods=["lot"]) == [("p", "lot", 0)]
+    assert with_seeds_of(lot=[3]).cells("small") == [("p", "lot", 3), ("p", "sd", 0)]
+    assert found.options("p", "sd", "small") == {"flow": {"rounds": 3}}  # seeds are no option
+    assert found.config("p", "sd", "small", 1).flow.rounds == 3
+
+
+def test_seeds_of_an_unknown_method_are_refused():
+    with pytest.raises(UsageError, match="did you mean 'sd'"):
+        with_seeds_of(ds=[0, 1]).cells("small")
 
 
 def test_reproduce_fills_gaps_and_merges(tmp_path):

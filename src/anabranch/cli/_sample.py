@@ -52,7 +52,7 @@ def sample(
     ] = "",
     until: Annotated[
         float,
-        typer.Option(help="The time in [0, 1] at which guidance ends: what comes later only makes images bolder."),
+        typer.Option(help="The time in [0, 1] at which weights become one: later they only make images bolder."),
     ] = 1.0,
     out: Annotated[
         Path | None,

@@ -11,10 +11,12 @@ import typer
 from rich.markup import escape
 
 from anabranch.cli._at_sites import pair_lines
+from anabranch.cli._bench import app as bench_verbs
 from anabranch.cli._cluster import cluster
 from anabranch.cli._coreset import coreset
 from anabranch.cli._coverage import coverage
 from anabranch.cli._data import app as data_verbs
+from anabranch.cli._data import read_pictures
 from anabranch.cli._distance import distance
 from anabranch.cli._federation import app as federation_verbs
 from anabranch.cli._sample import sample
@@ -33,6 +35,7 @@ app = typer.Typer(
 app.add_typer(site_verbs, name="site")
 app.add_typer(federation_verbs, name="federation")
 app.add_typer(data_verbs, name="data")
+app.add_typer(bench_verbs, name="bench")
 for verb in (distance, cluster, coreset, coverage, sample):
     app.command()(verb)
 
@@ -134,6 +137,7 @@ def train(
         raise UsageError(f"--force and --experts are for compositions; '{config.method}' is none. Leave them out.")
     label = f"{config.problem}-{config.method}-seed-{config.seed}"
     folder = out or Path("runs") / (label if config.recipe == "own" else f"{config.recipe}-{label}")
+    read_pictures(config)
     with training_notes(config.method) as notes:
         rows = train_on(engine, config, folder, notes, federation)
     if config.compares:
@@ -250,15 +254,6 @@ def reproduce(
         print_checks(outcome.checks)
     if not outcome.ok:
         raise typer.Exit(1)
-
-
-@app.command()
-@sentences
-def bench(as_json: Json = False) -> None:
-    """Measure training steps and couplings against torchcfm's classes in the same run (extra 'bench')."""
-    from anabranch.cli._bench import run_benchmarks
-
-    run_benchmarks(as_json)
 
 
 def _names(text: str) -> list[str]:

@@ -1,10 +1,10 @@
 """What are the samples, who holds them?
 
 Shapes to practise on, checked points, tables that become points without being pooled, images from package
-registries, and partitioners that decide which silo holds what.
+registries or from folders, and partitioners that decide which silo holds what.
 """
 
-from anabranch.data._cache import cache_folder, damage, get, weights
+from anabranch.data._cache import Progress, cache_folder, damage, get, weights
 from anabranch.data._catalogue import CATALOGUE, IMAGE_SETS
 from anabranch.data._cloud import Cloud
 from anabranch.data._dsprites import FACTORS
@@ -18,6 +18,7 @@ from anabranch.data._encoder import (
     merge,
     summarise,
 )
+from anabranch.data._folders import load_folder, share_classes
 from anabranch.data._images import ImageSet, load_images
 from anabranch.data._partition import (
     PARTITIONERS,
@@ -28,7 +29,7 @@ from anabranch.data._partition import (
     dirichlet,
     iid,
 )
-from anabranch.data._pixels import FLIPS, Pixels, Samples
+from anabranch.data._pixels import FLIPS, Pixels, Samples, check_crop
 from anabranch.data._points import Split, check_points, load_attribute, load_points, split
 from anabranch.data._shapes import SHAPES, Points, Shape, shape
 from anabranch.data._table import KINDS, MISSING, Table, infer_kinds
@@ -54,6 +55,7 @@ __all__ = [
     "Partition",
     "Pixels",
     "Points",
+    "Progress",
     "Samples",
     "Shape",
     "Split",
@@ -63,6 +65,7 @@ __all__ = [
     "by_component",
     "by_shards",
     "cache_folder",
+    "check_crop",
     "check_points",
     "damage",
     "dirichlet",
@@ -70,10 +73,12 @@ __all__ = [
     "iid",
     "infer_kinds",
     "load_attribute",
+    "load_folder",
     "load_images",
     "load_points",
     "merge",
     "shape",
+    "share_classes",
     "split",
     "summarise",
     "weights",

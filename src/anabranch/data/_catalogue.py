@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy
@@ -11,6 +12,7 @@ import numpy
 from anabranch.data._cifar import cifar_files, read_cifar
 from anabranch.data._dsprites import DSPRITES, read_dsprites
 from anabranch.data._idx import idx_files, kmnist_files, read_kmnist, read_mnist
+from anabranch.data._imagenet import CLASSES, SIDE, imagenet_files, read_imagenet
 from anabranch.data._layouts import SPLITS, Pixels, Reader, spell, stratified
 from anabranch.data._registry import Package
 from anabranch.data._usps import read_usps, usps_files
@@ -123,6 +125,7 @@ _DSPRITES = Package(
 _CLOTHES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 _THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _KANA = ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo")
+_IMAGENET = {"imagenet64": (CLASSES, 0), "imagenet64-500": (500, 500), "imagenet64-10": (10, 0)}  # classes, of each
 
 CATALOGUE = {
     entry.name: entry
@@ -140,6 +143,16 @@ CATALOGUE = {
             read_dsprites,
             lambda split: [(DSPRITES,)],
             _DSPRITES,
+        ),
+        *(
+            Known(
+                name,
+                tuple(str(number) for number in range(1, classes + 1)),
+                (3, SIDE, SIDE),
+                partial(read_imagenet, classes=classes, each=each),
+                imagenet_files,
+            )
+            for name, (classes, each) in _IMAGENET.items()
         ),
     )
 }

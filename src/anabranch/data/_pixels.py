@@ -9,7 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from anabranch.errors import DataError, unknown
+from anabranch.data._crops import resized_crops
+from anabranch.errors import DataError, UsageError, unknown
 
 FLIPS = ("none", "random", "points")
 
@@ -38,13 +39,22 @@ class Samples(Protocol):
         ...
 
 
+def check_crop(least: float) -> None:
+    """Refuses what is no share of an image."""
+    if not 0 < least <= 1:
+        raise UsageError(
+            f"A crop of {least} was given; it is the least share of an image that is kept, above 0, and 1 keeps all."
+        )
+
+
 @dataclass(frozen=True)
 class Pixels:
     """Images (n, channels · height · width) of bytes, of a `shape`, with labels (n,); as points they lie in [−1, 1].
 
     A byte b is the number b / 127.5 − 1. `flip` "random" mirrors each image that is drawn with probability one half,
     left to right; "points" counts every mirror image as a point of its own, behind the others, for couplings that know
-    their points one by one. All is done on the device of the bytes, which need a quarter of the room.
+    their points one by one. With a `crop` below 1 an image that is drawn is a random piece of itself, of at least that
+    share of its area, stretched to the whole. All is done on the device of the bytes, which need a quarter of the room.
 
     >>> images = Pixels(torch.tensor([[0, 255]], dtype=torch.uint8), torch.tensor([7]), (1, 1, 2), flip="points")
     >>> len(images), images.at(torch.tensor([0, 1]), torch.Generator()).tolist(), images.label.tolist()
@@ -56,8 +66,10 @@ class Pixels:
     shape: tuple[int, int, int]
     flip: str = "none"
     dtype: torch.dtype = torch.float32
+    crop: float = 1.0
 
     def __post_init__(self) -> None:
+        check_crop(self.crop)
         if self.flip not in FLIPS:
             raise unknown("way of flipping images", self.flip, FLIPS)
         if self.bytes.dtype != torch.uint8 or self.bytes.ndim != 2 or self.bytes.shape[1] != prod(self.shape):
@@ -85,7 +97,7 @@ class Pixels:
 
     @property
     def x(self) -> Tensor:
-        """All images as numbers, not mirrored at random: four times the room, or eight with mirror images."""
+        """All images as numbers, whole and not mirrored at random: four times the room, or eight with mirror images."""
         found = self._numbers(self.bytes)
         return torch.cat([found, self._mirrored(found)]) if self.flip == "points" else found
 
@@ -97,8 +109,10 @@ class Pixels:
         return replace(self, bytes=self.bytes[index], labels=self.labels[index])
 
     def at(self, index: Tensor, generator: torch.Generator) -> Tensor:
-        """The images of these indices as numbers, mirrored as `flip` says."""
+        """The images of these indices as numbers, cropped as `crop` and mirrored as `flip` says."""
         found = self._numbers(self.bytes[index % len(self.bytes)])
+        if self.crop < 1:
+            found = resized_crops(found.reshape(-1, *self.shape), self.crop, generator).flatten(1)
         if self.flip == "none":
             return found
         if self.flip == "points":

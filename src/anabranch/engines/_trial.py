@@ -24,10 +24,10 @@ def write_sites(config: Config, root: Path) -> list[str]:
     data, privacy = config.data, config.privacy
     if data.pooled:
         raise UsageError("data.pooled puts all data into one place, which leaves nothing to federate; leave it out.")
-    if data.flip != "none":
+    if data.flip != "none" or data.crop < 1:
         raise UsageError(
-            f"data.flip is '{data.flip}', and sites keep images as numbers, which are not mirrored; leave it out, or"
-            " train on this machine alone."
+            f"data.flip is '{data.flip}' and data.crop {data.crop:g}, and sites keep images as numbers, which are"
+            " neither mirrored nor cropped; leave both out, or train on this machine alone."
         )
     limits = {"ffm.lookup": privacy.lookup_limit} if privacy.lookup_limit else {}
     asks = config if config.composes else config.method if config.compares else config.settings

@@ -13,7 +13,7 @@ from anabranch.methods.ffm import PRESETS
 from anabranch.runs import Config, Row, from_dict, merged, override
 
 SCALES = ("smoke", "small", "paper")
-_ABOUT_A_SCALE = ("about", "seeds", "methods", "problems")  # all else that a scale says is an option
+_ABOUT_A_SCALE = ("about", "seeds", "seeds_of", "methods", "problems")  # all else that a scale says is an option
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Recipe:
         self._check([method], [problem])
         if self.study is not None:
             raise UsageError(f"'{self.name}' trains no flow; run it with 'anabranch reproduce {self.name}'.")
-        settings = {k: v for k, v in self.scale(scale).items() if isinstance(v, dict)}
+        settings = {k: v for k, v in self.scale(scale).items() if k not in _ABOUT_A_SCALE and isinstance(v, dict)}
         # A scale has the last word on how long things take, a method on everything else.
         chosen = dict(self.values["methods"][method])
         start = PRESETS[chosen.pop("preset")] if "preset" in chosen else {}
@@ -78,15 +78,23 @@ class Recipe:
     ) -> list[tuple[str, str, int]]:
         """(problem, method, seed) of every cell of a scale, or of those selected.
 
-        A problem that lists `methods` has cells for those alone.
+        A problem that lists `methods` has cells for those alone. A scale has `seeds`, and others for the methods that
+        it names in `seeds_of`; with `seed` all methods have that one.
         """
         settings = self.scale(scale)
         self._check(methods, problems)
         chosen = list(methods) or settings.get("methods", self.methods)
         places = list(problems) or settings.get("problems", self.problems)
-        seeds = settings["seeds"] if seed is None else [seed]
         of = {p: self.values["problems"][p].get("methods", self.methods) for p in places}
-        return [(p, m, s) for s in seeds for p in places for m in chosen if m in of[p]]
+        seeds = self._seeds(settings) if seed is None else {method: [seed] for method in self.methods}
+        every = dict.fromkeys(number for method in chosen for number in seeds[method])  # in order, each once
+        return [(p, m, s) for s in every for p in places for m in chosen if m in of[p] and s in seeds[m]]
+
+    def _seeds(self, settings: dict[str, Any]) -> dict[str, list[int]]:
+        """The seeds of every method at a scale."""
+        special: dict[str, list[int]] = settings.get("seeds_of", {})
+        self._check(list(special), [])
+        return {method: special.get(method, settings["seeds"]) for method in self.methods}
 
     def _check(self, methods: Sequence[str], problems: Sequence[str]) -> None:
         """Refuses names that the recipe does not know."""

@@ -12,6 +12,7 @@ from anabranch.runs._build import (
     source_points,
     tables_of,
 )
+from anabranch.runs._clock import Clock, Looks
 from anabranch.runs._config import (
     COMPOSED,
     FEDWAD,
@@ -29,7 +30,7 @@ from anabranch.runs._drive import Notes, resume, run_name, simulate, train
 from anabranch.runs._evaluate import Evaluation, Row, evaluate
 from anabranch.runs._export import ExportedFlow, export, load_exported
 from anabranch.runs._folder import Checkpoint, RunFolder, environment
-from anabranch.runs._images import device_of, images_of
+from anabranch.runs._images import device_of, images_of, read_folders
 from anabranch.runs._sample import draw_samples, save_samples, write_samples
 from anabranch.runs._sample_composition import ComposedSamples, Sampling, draw_composed, draw_every
 
@@ -40,10 +41,12 @@ __all__ = [
     "SECTIONS",
     "Assembly",
     "Checkpoint",
+    "Clock",
     "ComposedSamples",
     "Config",
     "Evaluation",
     "ExportedFlow",
+    "Looks",
     "Notes",
     "Row",
     "RunFolder",
@@ -69,6 +72,7 @@ __all__ = [
     "merged",
     "override",
     "points_of",
+    "read_folders",
     "resume",
     "run_name",
     "save_samples",

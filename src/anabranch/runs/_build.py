@@ -34,8 +34,8 @@ from anabranch.methods.dcfm import COMPOSITIONS
 from anabranch.methods.tables import agree
 from anabranch.runs._attributed import attributed_of, pooled
 from anabranch.runs._config import Config
-from anabranch.runs._images import check_shape, device_of, images_of
-from anabranch.runs._sections import DataSettings
+from anabranch.runs._images import check_shape, device_of, images_of, images_of_silos
+from anabranch.runs._sections import FOLDER, DataSettings
 
 GRADIENTS = ("ffm.gradient.reply", "ffm.potential.reply")
 PARTITIONS = ("component", "shards", "dirichlet", "iid", "attribute")
@@ -115,6 +115,8 @@ def attributed_parts(data: DataSettings) -> dict[str, Attributed]:
 def points_of(data: DataSettings) -> dict[str, Points | Pixels]:
     """What each silo holds, where that is points or images: a file of its own, or its part of one target."""
     _check_division(data)
+    if data.files and data.folders:
+        return dict(images_of_silos(data, _by_silo(data.files)))
     if data.files:
         return {silo: _load(name) for silo, name in _by_silo(data.files).items()}
     return _divide(data)
@@ -140,16 +142,21 @@ def _check_division(data: DataSettings) -> None:
 
 def _by_silo(files: Sequence[str]) -> dict[str, str]:
     """The files by their silos' names: a file's own name, and of files that share one also their folder's."""
-    shared = Counter(Path(name).stem for name in files)
+    own = [_own_name(name) for name in files]
+    shared = Counter(own)
     found: dict[str, str] = {}
-    for name in files:
-        silo = Path(name).stem
+    for name, silo in zip(files, own, strict=True):
         if shared[silo] > 1:
-            silo = f"{Path(name).parent.resolve().name}-{silo}"
+            silo = f"{Path(name.removeprefix(FOLDER)).parent.resolve().name}-{silo}"
         if silo in found:
             raise UsageError(f"'{found[silo]}' and '{name}' would both be the data of a silo '{silo}'; rename one.")
         found[silo] = name
     return found
+
+
+def _own_name(name: str) -> str:
+    """A file's name without its ending, or a folder's."""
+    return Path(name.removeprefix(FOLDER)).resolve().name if name.startswith(FOLDER) else Path(name).stem
 
 
 def build_federation(config: Config, silos: list[Silo]) -> Federation:
@@ -202,7 +209,7 @@ def _silo(
     place = folder / "silos" / name if folder is not None else None
     points = points.to(device_of(config))
     if isinstance(points, Pixels):
-        points = replace(points, flip=config.data.flip)
+        points = replace(points, flip=config.data.flip, crop=config.data.crop)
     return Silo(
         *(name, points if isinstance(points, Pixels) else points.x, points.label, held_out, limits),
         secret=secret,
@@ -216,7 +223,7 @@ def _divide(data: DataSettings) -> dict[str, Points | Pixels]:
     """A shape's points, a set's images, or one file's points, divided over silos."""
     generator = seeds.generator(data.seed, "data")
     points: Points | Pixels
-    if data.image_set:
+    if data.image_set or data.folders:
         points, limit = images_of(data), None
     elif data.target.endswith((".npy", ".npz")):
         points, limit = _load(data.target, _attribute(data)), None

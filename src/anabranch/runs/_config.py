@@ -31,6 +31,7 @@ from anabranch.methods.ffm import (
     SemiDiscreteSettings,
 )
 from anabranch.runs._sections import (
+    FOLDER,
     CompositionSettings,
     DataSettings,
     DistanceSettings,
@@ -149,6 +150,11 @@ def from_dict(values: Mapping[str, Any]) -> Config:
             f"[privacy] guards gradients and lookups, and '{config.method}' sends experts, whole; nothing would be"
             " guarded. Leave the section out."
         )
+    if config.run.minutes and (config.composes or config.compares):
+        raise UsageError(
+            f"run.minutes ends the training of one flow early, and '{config.method}' has stages that must all be whole;"
+            " leave it out."
+        )
     return config
 
 
@@ -163,9 +169,10 @@ def from_toml(path: str | Path) -> Config:
         raise UsageError(f"{path} is not valid TOML: {error}.") from error
     data = values.get("data", {})
     if isinstance(data, dict) and isinstance(data.get("files"), list):
-        data["files"] = [str((path.parent / name).resolve()) for name in data["files"]]
-    if isinstance(data, dict) and str(data.get("target", "")).endswith((".csv", ".npy", ".npz")):
-        data["target"] = str((path.parent / data["target"]).resolve())
+        data["files"] = [_beside(path, str(name)) for name in data["files"]]
+    target = str(data.get("target", "")) if isinstance(data, dict) else ""
+    if target.startswith(FOLDER) or target.endswith((".csv", ".npy", ".npz")):
+        data["target"] = _beside(path, target)
     flow = values.get("flow", {})
     if isinstance(flow, dict) and str(flow.get("source", "")).endswith((".npy", ".npz")):
         flow["source"] = str((path.parent / flow["source"]).resolve())
@@ -176,6 +183,12 @@ def from_toml(path: str | Path) -> Config:
     if "method" in values and method not in presets:
         raise unknown("method", str(method), presets)
     return from_dict({"problem": path.stem, **merged(presets.get(method, {}), values)})
+
+
+def _beside(path: Path, name: str) -> str:
+    """The file or folder of that name as seen from a file's own folder."""
+    mark = FOLDER if name.startswith(FOLDER) else ""
+    return f"{mark}{(path.parent / name.removeprefix(FOLDER)).resolve()}"
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

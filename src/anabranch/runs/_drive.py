@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from anabranch.methods.dcfm import CompositionServer
 from anabranch.methods.ffm import FlowServer, Progress
 from anabranch.runs._attributed import spelling_hints
 from anabranch.runs._build import Assembly, build_attributed, build_federation, build_silos, source_points
+from anabranch.runs._clock import Clock, Looks, Server
 from anabranch.runs._config import Config
 from anabranch.runs._distance import compare
 from anabranch.runs._evaluate import Evaluation, Row, evaluate
@@ -25,7 +25,6 @@ from anabranch.runs._folder import Checkpoint, RunFolder
 from anabranch.runs._interrupts import interrupts, stopping
 from anabranch.runs._stored import check_holders, facts_of, given_experts, keep_experts
 
-Server = FlowServer | CompositionServer
 Listener = Callable[[Progress, Federation], None]
 Assemble = Callable[[Config, RunFolder], Assembly]
 
@@ -52,12 +51,14 @@ def simulate(config: Config, folder: RunFolder) -> Assembly:
 class Notes:
     """Where a run tells people what it does: each round, and now and then a sentence.
 
-    `pause` is asked after every checkpoint; when it says so, the run stops there, to be continued.
+    `pause` is asked after every checkpoint; when it says so, the run stops there, to be continued. `looks` are taken at
+    the server itself, in a simulation or elsewhere, while no time counts.
     """
 
     progress: Listener = lambda progress, federation: None
     say: Callable[[str], None] = lambda sentence: None
     pause: Callable[[Progress, Federation], bool] = lambda progress, federation: False
+    looks: Looks = field(default_factory=Looks)
 
 
 def train(config: Config, path: Path, notes: Notes | None = None, assemble: Assemble = simulate) -> list[Row]:
@@ -96,7 +97,8 @@ def _run(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble) ->
     evaluation = _evaluated(config, server, assembly)
     evaluation.rows.extend(_times(config, folder))
     folder.save_arrays("samples.npz", evaluation.arrays)
-    folder.write_json("results.json", {"seconds": seconds, "rounds": server.rounds, "rows": evaluation.rows})
+    rounds = max(folder.checkpoints(), default=0)  # not all, where minutes are limited
+    folder.write_json("results.json", {"seconds": seconds, "rounds": rounds, "rows": evaluation.rows})
     return evaluation.rows
 
 
@@ -170,34 +172,63 @@ def _facts(server: Server, config: Config, assembly: Assembly) -> dict[str, Any]
 
 
 def _train(config: Config, folder: RunFolder, server: Server, done: int, notes: Notes, facts: dict[str, Any]) -> float:
-    """Trains, logging and saving on the way; an interrupt saves and is raised again. Gives the seconds spent in all."""
+    """Trains, logging, saving and looked at on the way; an interrupt saves and is raised again.
+
+    Gives the seconds spent in all."""
     log_every = 1 if config.composes else config.run.log_every  # there a round is many steps
-    every = config.run.checkpoint_every or max(1, server.rounds // 20)
     records = folder.metrics()
     folder.truncate_metrics(done)
-    earlier = max((r.get("seconds", 0.0) for r in records if r["round"] <= done), default=0.0)
-    started = time.monotonic()
+    earlier = saved = max((r.get("seconds", 0.0) for r in records if r["round"] <= done), default=0.0)
+    if _over(config, server, done, earlier):
+        return earlier
+    due, clock = sorted(mark for mark in notes.looks.after if mark > earlier), Clock(earlier)
     with (
         interrupts(lambda: notes.say(stopping(folder))) as interrupted,
         (folder.path / "metrics.jsonl").open("a") as log,
     ):
         for progress in server.run(done):
-            last = progress.round == progress.rounds
+            over = _over(config, server, progress.round, clock.seconds)
+            last = over or progress.round == progress.rounds
             if isinstance(server, CompositionServer) and progress.phase == "experts":
                 keep_experts(folder, server)
             if progress.round % log_every == 0 or last or progress.failures:
-                seconds = earlier + time.monotonic() - started
-                log.write(json.dumps(_record(progress, server.federation, seconds)) + "\n")
+                log.write(json.dumps(_record(progress, server.federation, clock.seconds)) + "\n")
                 log.flush()
             notes.progress(progress, server.federation)
-            if progress.round % every == 0 or last or interrupted.is_set():
+            while due and clock.seconds >= due[0]:
+                with clock.stopped() as seconds:
+                    notes.looks.look(due.pop(0), server, progress, seconds)
+            if last or interrupted.is_set() or _saves(config, server, progress.round, clock.seconds - saved):
                 _save(folder, server, progress.round, facts)
+                saved = clock.seconds
                 if not last and notes.pause(progress, server.federation):
                     raise Paused(f"The run paused after round {progress.round}, to be continued.")
             if interrupted.is_set():
                 notes.say(f"Stopped after round {progress.round}; continue with: anabranch resume {folder.path}")
                 raise KeyboardInterrupt
-    return earlier + time.monotonic() - started
+            if over:
+                notes.say(_ending(config, progress))
+                break
+    return clock.seconds
+
+
+def _over(config: Config, server: Server, number: int, seconds: float) -> bool:
+    """Whether the minutes are used up; what comes before the flow is always finished, and counts."""
+    started = number > server.rounds - server.phases[-1].rounds
+    return started and 0 < 60 * config.run.minutes <= seconds
+
+
+def _saves(config: Config, server: Server, number: int, since: float) -> bool:
+    """Whether a checkpoint is due: by its round, or so many seconds after the last one."""
+    every = config.run.checkpoint_every or max(1, server.rounds // 20)
+    return number % every == 0 or 0 < 60 * config.run.checkpoint_minutes <= since
+
+
+def _ending(config: Config, progress: Progress) -> str:
+    found = f"{config.run.minutes:g} minutes of training are over, after round {progress.round} of {progress.rounds}."
+    if config.flow.schedule == "constant" or progress.round == progress.rounds:
+        return found
+    return f"{found} The rate was to fall until the last one; lower flow.rounds to what the minutes suffice for."
 
 
 def _times(config: Config, folder: RunFolder) -> list[Row]:

@@ -2,29 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from anabranch import seeds
-from anabranch.data import ImageSet, Pixels, load_images
+from anabranch.data import ImageSet, Pixels, Progress, load_folder, load_images, share_classes
 from anabranch.errors import DataError, UsageError
 from anabranch.runs._config import Config
 from anabranch.runs._sections import DataSettings
 
 
 def images_of(data: DataSettings, other: ImageSet | None = None) -> Pixels:
-    """The training images of the set that `data.target` names: all, or `data.images` of them drawn at random.
+    """The training images of the set or folder that `data.target` names: all, or `data.images` drawn at random.
 
     With `other` all those instead, made smaller as the settings say.
     """
-    found = other or load_images(data.target, "train")
-    if data.images > len(found) and other is None:
-        raise UsageError(f"data.images is {data.images}; '{data.target}' has {len(found)} training images.")
-    if data.images and other is None:
-        order = torch.randperm(len(found), generator=seeds.generator(data.seed, "images"))[: data.images]
-        found = found[order.sort().values]
-    pixels = _smaller(found.images, data.side) if data.side else found.images
+    if other is not None:
+        return _pixels(other, data.side)
+    if data.folders:
+        return _pixels(_some(read_folders(data)[0], data, data.target), data.side)
+    return _pixels(_some(load_images(data.target, "train"), data, data.target), data.side)
+
+
+def images_of_silos(data: DataSettings, names: Mapping[str, str]) -> dict[str, Pixels]:
+    """What each silo holds whose data is a folder of pictures: all, or `data.images` of each. Labels agree.
+
+    `names` are the folders as `data.files` has them, by silo, in that order.
+    """
+    found = zip(names.items(), read_folders(data), strict=True)
+    parts = {silo: _pixels(_some(images, data, name, silo), data.side) for (silo, name), images in found}
+    first = next(iter(parts))
+    for silo, part in parts.items():
+        if part.shape != parts[first].shape:
+            shapes = [" x ".join(map(str, parts[of].shape)) for of in (first, silo)]
+            raise DataError(
+                f"Pictures of '{first}' are {shapes[0]} (colours, height, width), those of '{silo}' {shapes[1]}; all"
+                " silos need one shape: write data.side and data.colours."
+            )
+    return parts
+
+
+def read_folders(data: DataSettings, progress: Progress | None = None) -> list[ImageSet]:
+    """The pictures in all folders of the settings, with labels that agree; from the cache where they have been read."""
+    return share_classes(load_folder(name, data.side, data.colours, progress=progress) for name in data.folders)
+
+
+def _some(found: ImageSet, data: DataSettings, name: str, silo: str = "") -> ImageSet:
+    """As many as the settings say, each folder's drawn anew."""
+    if data.images > len(found):
+        raise UsageError(f"data.images is {data.images}; '{name}' has {len(found)} training images.")
+    if not data.images:
+        return found
+    generator = seeds.generator(data.seed, "images", silo) if silo else seeds.generator(data.seed, "images")
+    return found[torch.randperm(len(found), generator=generator)[: data.images].sort().values]
+
+
+def _pixels(found: ImageSet, side: int) -> Pixels:
+    pixels = _smaller(found.images, side) if side and found.images.shape[2:] != (side, side) else found.images
     channels, height, width = pixels.shape[1:]
     return Pixels(pixels.flatten(1).contiguous(), found.label, (channels, height, width))
 

@@ -45,7 +45,7 @@ class ComposedSamples:
 @dataclass(frozen=True)
 class Sampling:
     """How to sample: function evaluations (None: an adaptive solver's own choice), the solver, the seed of the noise;
-    joint, guided or composed; how strongly attributes count unless they are joint; and when guidance ends."""
+    joint, guided or composed; how strongly attributes count unless they are joint; and when that ends."""
 
     nfe: int | None = 50
     solver: str = "midpoint"
@@ -103,10 +103,8 @@ def _drawn(stored: Stored, codes: Tensor, sampling: Sampling) -> ComposedSamples
             f"{len(sampling.weights)} weights were given; give one for all attributes, or {k}, in the order of"
             f" {', '.join(stored.coverage.space.names)}."
         )
-    if sampling.until != 1.0 and sampling.how != "guided":
-        raise UsageError(
-            f"Guidance alone can end early, and samples are to be {sampling.how}; say 'guided', or no end."
-        )
+    if sampling.until != 1.0 and sampling.weights is None:
+        raise UsageError(f"Weights are to end at t = {sampling.until}, and none are given; give some, or no end.")
     generator = seeds.generator(sampling.seed, "sample")
     with torch.no_grad():
         flow: Flow = stored.mixture.sample(

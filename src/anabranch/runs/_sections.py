@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from anabranch.data import FLIPS, IMAGE_SETS, MISSING_RULES
+from anabranch.data import FLIPS, IMAGE_SETS, MISSING_RULES, check_crop
 from anabranch.data.attributes import SOURCES, AttributeSpace, declared_space
 from anabranch.errors import UsageError, unknown
 from anabranch.methods.fedwad import WadSettings
 
 DEVICES = ("auto", "cpu", "cuda")
+FOLDER = "folder:"  # before the path of a folder of pictures
 AT_SITES = ("arrays at sites", "tables at sites")  # targets that a coordinator knows nothing more about
 
 
@@ -18,11 +19,13 @@ AT_SITES = ("arrays at sites", "tables at sites")  # targets that a coordinator 
 class DataSettings:
     """Who holds what.
 
-    `target` is a shape, a set of images, or a file (.csv, .npy, .npz) to divide; "arrays at sites" or "tables at sites"
-    where sites of a federation hold their own data. Or `files` names one file a silo. `points` a silo are taken from a
-    shape; of a set so many `images` (0: all), made smaller to `side` × `side` (0: as they are) and mirrored as `flip`
-    says: not at all ("none"), at "random", or as "points" of their own. `partition` divides by "component" (`groups` of
-    labels), "shards", "dirichlet" (`alpha`) or "iid" over `silos`, or by the values of an "attribute", a column of a
+    `target` is a shape, a set of images, a file (.csv, .npy, .npz) or a folder of pictures ("folder:PATH") to divide;
+    "arrays at sites" or "tables at sites" where sites of a federation hold their own data. Or `files` names one file,
+    or one folder, a silo. `points` a silo are taken from a shape; of a set or folder so many `images` (0: all), made
+    smaller to `side` × `side` (0: as they are), of which random pieces of at least a share `crop` are drawn (1: all of
+    each), mirrored as `flip` says: not at all ("none"), at "random", or as "points" of their own. Pictures of a folder
+    may be turned into ones of `colours` 1 or 3 (0: all are alike). `partition` divides by "component" (`groups`
+    of labels), "shards", "dirichlet" (`alpha`) or "iid" over `silos`, or by the values of an "attribute", a column of a
     table or an array of an archive. `pooled` puts everything into one silo, for the upper baselines. `held_out` is the
     share that every silo keeps from training for metrics. `missing` says what to do with gaps in tables, `categorical`
     names columns whose numbers are codes.
@@ -52,6 +55,8 @@ class DataSettings:
     images: int = 0
     side: int = 0
     flip: str = "none"
+    crop: float = 1.0
+    colours: int = 0
     combinations: dict[str, tuple[str, ...]] = field(default_factory=dict)
     seed: int = 0
 
@@ -62,16 +67,29 @@ class DataSettings:
             raise unknown("way of flipping images", self.flip, FLIPS)
         if self.images < 0 or self.side < 0:
             raise UsageError(f"data.images is {self.images} and data.side {self.side}; neither can be negative.")
-        if (self.images or self.side or self.flip != "none") and not self.image_set:
-            raise UsageError(
-                f"data.images, data.side and data.flip are for sets of images, and data.target is '{self.target}';"
-                f" leave them out, or take one of {', '.join(IMAGE_SETS)}."
-            )
+        check_crop(self.crop)
+        self._check_images()
         _ = self.space  # refused here, if it cannot be
         if bool(self.combinations) != (self.partition == "combinations"):
             raise UsageError(
                 'data.partition = "combinations" and [data.combinations], which says what each silo holds, belong'
                 " together; give both, or neither."
+            )
+
+    def _check_images(self) -> None:
+        """Refuses what is said about images where there are none, and folders beside files."""
+        if self.folders and len(self.folders) < len(self.files):
+            raise UsageError("data.files names folders of pictures and other files; give only the one or the other.")
+        if self.colours and not self.folders:
+            raise UsageError(
+                "data.colours is for folders of pictures, and there is none; leave it out, or write"
+                f' target = "{FOLDER}PATH".'
+            )
+        varied = self.images or self.side or self.flip != "none" or self.crop < 1
+        if varied and not self.image_set and not self.folders:
+            raise UsageError(
+                "data.images, data.side, data.crop and data.flip are for sets of images, and data.target is"
+                f" '{self.target}'; leave them out, or take one of {', '.join(IMAGE_SETS)}, or {FOLDER}PATH."
             )
 
     @property
@@ -83,6 +101,12 @@ class DataSettings:
     def image_set(self) -> str:
         """The set of images without attributes that the target names; empty where it is none."""
         return self.target if self.target in IMAGE_SETS and not self.files and not self.source else ""
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The paths of folders of pictures: one a silo, or the one to divide."""
+        named = self.files or (self.target,)
+        return tuple(name.removeprefix(FOLDER) for name in named if name.startswith(FOLDER))
 
     @property
     def attributed(self) -> bool:
@@ -97,7 +121,8 @@ class DataSettings:
     @property
     def from_file(self) -> bool:
         """Whether the points come from files rather than from a formula."""
-        return bool(self.files or self.image_set or self.at_sites) or self.target.endswith((".csv", ".npy", ".npz"))
+        named = self.files or self.image_set or self.folders or self.at_sites
+        return bool(named) or self.target.endswith((".csv", ".npy", ".npz"))
 
     @property
     def at_sites(self) -> bool:
@@ -159,10 +184,16 @@ class EvaluationSettings:
 @dataclass(frozen=True)
 class RunSettings:
     """How often to log and to save (in rounds; 0: twenty times a run), on how many threads (0: torch's choice), and on
-    which `device`: "auto" is a GPU for images where there is one."""
+    which `device`: "auto" is a GPU for images where there is one.
+
+    `checkpoint_minutes` saves after so many minutes as well, whatever rounds take. `minutes` ends training once it took
+    so long, if not all rounds were done before (0: it takes what it takes); then the last round depends on the machine.
+    """
 
     log_every: int = 10
     checkpoint_every: int = 0
+    checkpoint_minutes: float = 0.0
+    minutes: float = 0.0
     threads: int = 0
     device: str = "auto"
 
@@ -172,6 +203,9 @@ class RunSettings:
         for name, least in (("log_every", 1), ("checkpoint_every", 0), ("threads", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"run.{name} is {getattr(self, name)}; it must be at least {least}.")
+        for name in ("minutes", "checkpoint_minutes"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UsageError(f"run.{name} is {getattr(self, name)}; give a number of minutes, or 0 for no limit.")
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,22 @@ def test_an_attribute_that_is_not_given_has_no_weight_however_the_pass_rounds():
     assert composed(uneven, 9.0)(x, t, torch.tensor([[NULL, 0]])).item() == 2 + 9 * (1 - 2)
 
 
+@pytest.mark.parametrize("name", ["conditional-mlp", "additive-mlp"])
+def test_weights_may_end_early(name):
+    field = network(name, 2, seed=0, sizes=(3, 4)).double()
+    x, _ = points(8, 2)
+    times = torch.linspace(0, 1, 8, dtype=torch.float64)
+    y = torch.tensor([[1, 2], [NULL, 2]] * 4)
+    found, early = composed(field, [3.0, 2.0], until=0.5)(x, times, y), times <= 0.5
+    torch.testing.assert_close(found[early], composed(field, [3.0, 2.0])(x, times, y)[early])
+    torch.testing.assert_close(found[~early], composed(field)(x, times, y)[~early])
+    for place in (0, -1):
+        alone = composed(field, [3.0, 2.0], until=0.5)(x, times[place], y)
+        torch.testing.assert_close(alone, composed(field, [3.0, 2.0] if place == 0 else None)(x, times[place], y))
+    with pytest.raises(UsageError, match="last until"):
+        composed(field, 2.0, until=1.5)
+
+
 def test_guidance_sharpens_the_whole_label_in_one_pass():
     counted = Counted(network("conditional-mlp", 2, seed=0, sizes=(3, 4)))
     x, t = (value.float() for value in points(6, 2))

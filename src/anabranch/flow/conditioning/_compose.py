@@ -15,20 +15,20 @@ from anabranch.flow.conditioning._evaluate import Additive, Field, all_masks
 from anabranch.flow.conditioning._masks import NULL, masked, single_masks
 
 
-def composed(field: Field, weights: Sequence[float] | float | None = None) -> Composition:
+def composed(field: Field, weights: Sequence[float] | float | None = None, until: float = 1.0) -> Composition:
     """The field v̂(x, t, y) = v(∅) + Σ_i w_i (v(y_i) − v(∅)) over the given attributes (DCFM, eq. (5)).
 
     Its k + 1 evaluations are one batched pass. Where the attributes are independent given x_t and w = 1, it is the
     joint velocity v(y), also of combinations that were never seen; w_i > 1 sharpens attribute i as classifier-free
-    guidance does (eq. (23)). `weights` is one number for all, or one an attribute; ones when None. Without any given
-    attribute it is v(∅).
+    guidance does (eq. (23)). `weights` is one number for all, or one an attribute; ones when None, and after the time
+    `until`. Without any given attribute it is v(∅).
 
     >>> field = composed(lambda x, t, y: x + y.clamp_min(0).sum(dim=1, keepdim=True), weights=[1.0, 2.0])
     >>> field(torch.zeros(1, 1), torch.tensor(0.5), torch.tensor([[3, 4]]))       # 0 + 1 · 3 + 2 · 4
     tensor([[11.]])
     """
     strengths = [1.0] if weights is None else [weights] if isinstance(weights, int | float) else list(weights)
-    return Composition(field, tuple(map(float, strengths)))
+    return Composition(field, tuple(map(float, strengths)), until)
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,14 @@ class Composition:
 
     field: Field
     weights: tuple[float, ...]
+    until: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.weights or not all(map(math.isfinite, self.weights)):
             raise UsageError(
                 f"The weights of a composition cannot be {list(self.weights)}. Give a finite number for each attribute."
             )
+        _check_until(self.until)
 
     def __call__(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         return self.at(y)(x, t)
@@ -50,9 +52,14 @@ class Composition:
     def at(self, y: Tensor) -> Velocity:
         """v̂(·, ·, y) for y (n, k), one row a point, or (k,) the same for all; what depends on y is prepared once."""
         y = y if y.dim() == 2 else y.unsqueeze(0)
-        strength = self._strength(y)
+        given = (y != NULL).double().T.unsqueeze(-1)
+        strength = self._strength(y.shape[1]).to(given) * given
+
+        def now(x: Tensor, t: Tensor) -> Tensor:
+            return torch.where((t > self.until).to(x.device).unsqueeze(-1), given.to(x), strength.to(x))
+
         if isinstance(self.field, Additive):
-            return self._sum_of_terms(self.field, y, strength)
+            return _sum_of_terms(self.field, y, now)
         codes = masked(y, single_masks(y.shape[1], y.device).unsqueeze(1))
 
         def velocity(x: Tensor, t: Tensor) -> Tensor:
@@ -60,30 +67,28 @@ class Composition:
             rows = codes.to(x.device).expand(-1, x.shape[0], -1).flatten(0, 1)
             times = t if t.dim() == 0 else t.repeat(count)
             terms = self.field(x.repeat(count, 1), times, rows).reshape(count, *x.shape)
-            return terms[-1] + (strength.to(x) * (terms[:-1] - terms[-1])).sum(dim=0)
+            return terms[-1] + (now(x, t) * (terms[:-1] - terms[-1])).sum(dim=0)
 
         return velocity
 
-    def _sum_of_terms(self, field: Additive, y: Tensor, strength: Tensor) -> Velocity:
-        def velocity(x: Tensor, t: Tensor) -> Tensor:
-            parts = field.parts(x, t, y.to(x.device).expand(x.shape[0], -1))
-            return parts[0] + (strength.to(x) * parts[1:]).sum(dim=0)
-
-        return velocity
-
-    def _strength(self, y: Tensor) -> Tensor:
-        """w_i where y_i is given, else zero: (k, n, 1).
+    def _strength(self, k: int) -> Tensor:
+        """The weights of k attributes (k, 1, 1). They count where an attribute is given, and nothing where it is not.
 
         Not left to v(y_i) = v(∅) when y_i is null: rounding may differ between the rows of one pass.
         """
-        k = y.shape[1]
         if len(self.weights) not in (1, k):
             raise UsageError(
                 f"There are {len(self.weights)} weights for {k} attributes. Give one for each, or one for all of them."
             )
-        weights = self.weights if len(self.weights) == k else self.weights * k
-        given = (y != NULL).double()
-        return torch.stack([weight * given[:, i, None] for i, weight in enumerate(weights)])
+        return torch.tensor(self.weights, dtype=torch.float64).expand(k).reshape(k, 1, 1)
+
+
+def _sum_of_terms(field: Additive, y: Tensor, now: Velocity) -> Velocity:
+    def velocity(x: Tensor, t: Tensor) -> Tensor:
+        parts = field.parts(x, t, y.to(x.device).expand(x.shape[0], -1))
+        return parts[0] + (now(x, t) * parts[1:]).sum(dim=0)
+
+    return velocity
 
 
 def guided(field: Field, weight: float = 1.0, until: float = 1.0) -> Field:
@@ -103,8 +108,7 @@ def guided(field: Field, weight: float = 1.0, until: float = 1.0) -> Field:
         raise UsageError(
             f"The weight of guidance cannot be {weight}. Give a finite number; 1 leaves the field as it is."
         )
-    if not 0 <= until <= 1:
-        raise UsageError(f"Guidance cannot last until t = {until}. Give a time in [0, 1]; 1 is all along.")
+    _check_until(until)
 
     def velocity(x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         if t.dim() == 0 and bool(t > until):
@@ -116,6 +120,11 @@ def guided(field: Field, weight: float = 1.0, until: float = 1.0) -> Field:
         return values[1] + strength * (values[0] - values[1])
 
     return velocity
+
+
+def _check_until(until: float) -> None:
+    if not 0 <= until <= 1:
+        raise UsageError(f"Weights cannot last until t = {until}. Give a time in [0, 1]; 1 is all along.")
 
 
 def conditioned(field: Field, y: Tensor) -> Velocity:

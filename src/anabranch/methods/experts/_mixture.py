@@ -66,10 +66,10 @@ class Mixture:
     ) -> Field:
         """The field that samples of the labels y (n, k) follow.
 
-        "joint" tells experts the whole label, "guided" sharpens that by one weight up to the time `until`, "composed"
-        adds up single attributes by eq. (5) with `weights`; "auto" is joint for combinations that some silo holds and
-        composed for those that none has seen. Part of a label may be NULL: a single attribute, or none, is sampled as
-        such.
+        "joint" tells experts the whole label, "guided" sharpens that by one weight, "composed" adds up single
+        attributes by eq. (5) with `weights`; "auto" is joint for combinations that some silo holds and composed for
+        those that none has seen. Weights end at the time `until`. Part of a label may be NULL: a single attribute, or
+        none, is sampled as such.
         """
         if how not in WAYS:
             raise unknown("way of sampling", how, WAYS)
@@ -77,7 +77,7 @@ class Mixture:
         only = next(iter(self.experts.values())) if len(self.experts) == 1 else self
         if how == "guided":
             return guided(only, _one_weight(weights), until)
-        together = composed(only, weights)  # an additive field composes at the price of one pass of its terms
+        together = composed(only, weights, until)  # an additive field composes at the price of one pass of its terms
         joint = self.known(y) & (weights is None) if how == "auto" else torch.full((len(y),), how == "joint")
         if bool(joint.all()):
             return self

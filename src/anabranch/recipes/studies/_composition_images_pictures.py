@@ -36,15 +36,14 @@ NOVEL, KNOWN = (213, 94, 0), (230, 233, 237)  # frames
 PANELS = {2: 4, 3: 2}  # beside each other, by the number of attributes
 TABLES = {
     "Distance to real images, known (°) and novel (*)": ("fid_known", "fid_novel", "fid_unconditional"),
+    "Novel combinations asked for as a whole: as they are, and guided": tuple(
+        f"{what}_novel_{way}" for way in ("joint", "guided") for what in ("conformity", "fid", "fid_features")
+    ),
     "The judge's view": (
         "conformity_known",
         "conformity_novel",
-        "conformity_novel_joint",
-        "conformity_novel_composed",
         "fid_features_known",
         "fid_features_novel",
-        "fid_features_novel_joint",
-        "fid_features_novel_composed",
         "fid_features_unconditional",
         "judge_accuracy",
     ),
@@ -94,7 +93,7 @@ def tables(rows: list[Row]) -> list[tuple[str, Lines]]:
         ways.sort(key=lambda row: (row["problem"], _place(row["method"])))
         found.append(
             (
-                "How samples are drawn: weights, when guidance ends, and whether attributes are added up",
+                "How samples are drawn: weights, when these end, and whether attributes are added up",
                 beside(ways, []),
             )
         )

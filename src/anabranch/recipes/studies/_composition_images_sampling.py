@@ -17,7 +17,7 @@ from anabranch.recipes.studies._composition_images_data import SIDES, Scene
 
 @dataclass(frozen=True)
 class Way:
-    """A way of `Mixture.field`: its weights are one for guidance, which may end early, or one an attribute."""
+    """A way of `Mixture.field`: its weights, one for guidance and one an attribute for a composition, may end early."""
 
     how: str
     weights: Sequence[float] | None = None
@@ -34,7 +34,7 @@ class Way:
         weights = list(self.weights or [1.0])
         each = weights if len(weights) == len(attributes) else weights[:1] * len(attributes)
         found = {f"weight_{side}_{name}": float(w) for name, w in zip(attributes, each, strict=True)}
-        until = {f"until_{side}": self.until} if self.how == "guided" else {}
+        until = {f"until_{side}": self.until} if self.weights else {}
         return {**found, **until, f"composed_{side}": float(self.how == "composed")}
 
 

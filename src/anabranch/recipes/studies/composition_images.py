@@ -85,13 +85,13 @@ def _real(cell: StudyCell, found: Scene, look: Eyes) -> Figures:
 
 
 def _other_ways(mixture: Mixture, cell: StudyCell, found: Scene, look: Eyes, device: torch.device) -> Figures:
-    """Novel combinations in ways that all methods share: asked for as a whole, and composed by eq. (5)."""
+    """Novel combinations in other ways, by their names, which are the same for all methods; fewer samples of each."""
     options, figures = cell.options["others"], Figures()
     y = found.real["novel"].codes[: options["samples"]]
-    for name, way in {"joint": Way("joint"), "composed": Way("composed", options["weights"])}.items():
-        x = sampled(mixture, y, cell, found, device, "novel", way)
+    for name, section in options["ways"].items():
+        x = sampled(mixture, y, cell, found, device, "novel", Way.of(section))
         figures |= look.obeyed(x, y, found.space.names, f"novel_{name}")
-        figures |= look.compare({"judge": look.judge.features(x)}, "novel", f"novel_{name}")
+        figures |= look.compare(look.features(x), "novel", f"novel_{name}")
     return figures
 
 

@@ -3,55 +3,44 @@
 A cell is a run like any other, in a folder of its own: it is saved now and then, and goes on where it was stopped. What
 came of it is sampled with few and with many Euler steps, all methods from the same noise, and compared with the
 training and the test images of the set: by FID where Inception's weights are, else by the same distance between pixels.
+Options ask for more: `memorised`, the share of copies among samples of the most steps; `adaptive`, samples of dopri5;
+and `curve`, distances while it trains.
 """
 
 from __future__ import annotations
 
-import time
-import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from anabranch import seeds
-from anabranch.data import Pixels, load_images
-from anabranch.flow import Velocity, integrate
-from anabranch.methods.ffm import PRESETS, FlowServer
-from anabranch.metrics import FeatureStatistics, Inception, Reference, fid_report, frechet_distance, reference, to_bytes
+from anabranch.methods.ffm import PRESETS
 from anabranch.recipes._study import Lines, StudyCell
 from anabranch.recipes.studies import _flow_images_pictures as pictures
-from anabranch.runs import Config, Row, RunFolder, device_of, from_dict, images_of, merged, train
+from anabranch.recipes.studies._flow_images_curve import Curve
+from anabranch.recipes.studies._flow_images_eyes import Eyes
+from anabranch.recipes.studies._flow_images_sampling import ADAPTIVE, Drawn, sampled, velocity_of
+from anabranch.runs import Config, Notes, Row, RunFolder, device_of, from_dict, merged, train
 
 RUN = "run"  # the run's folder, in the cell's
 SECTIONS = ("data", "flow", "coupling", "potential", "semidiscrete", "images", "federation", "run")
-SPLITS = ("train", "test")
 
 
 def run(cell: StudyCell) -> list[Row]:
     """Trains, or goes on; samples; compares. A few samples of each number of steps are kept for pictures."""
-    config = config_of(cell)
-    rows = train(config, cell.folder / RUN)
-    velocity, device = _velocity(cell.folder / RUN, config)
-    eyes = Eyes(cell.options, config, device)
+    config, folder = config_of(cell), RunFolder(cell.folder / RUN)
+    eyes = cache(lambda: Eyes(cell.options, config, device_of(config)))  # opened when there is something to see
+    curve = Curve(cell, config, folder, eyes)
+    rows = train(config, folder.path, Notes(looks=curve.looks))
     key: dict[str, Any] = {"problem": cell.problem, "method": cell.method, "seed": cell.seed}
-    found: list[Row] = []
-    kept: dict[str, np.ndarray[Any, Any]] = {}
-    for nfe in cell.options["nfe"]:
-        begun = time.perf_counter()
-        images = sampled(velocity, config, cell, nfe, device)
-        seconds = time.perf_counter() - begun
-        figures = {**eyes.compare(images), "seconds_50k": seconds * 50_000 / len(images)}
-        found += [{**key, "nfe": nfe, "metric": name, "value": float(value)} for name, value in figures.items()]
-        kept[f"images_{nfe}"] = images[: pictures.KEPT].numpy()
-    RunFolder(cell.folder).save_arrays("samples.npz", kept)
-    return [*found, *_of_the_run(rows, key)]
+    found = [*_after_steps(cell, config, eyes()), *_adaptive(cell, config, eyes())]
+    named = [{**key, **row, "value": float(row["value"])} for row in [*found, *_of_the_run(config, folder, rows)]]
+    return [*named, *curve.rows]
 
 
 def draw(rows: list[Row], folders: list[Path], out: Path) -> dict[str, Path]:
-    """Distance against the number of steps, and samples."""
+    """Distance against the number of steps and against minutes, and samples."""
     return pictures.draw(rows, folders, out)
 
 
@@ -69,80 +58,46 @@ def config_of(cell: StudyCell) -> Config:
     return from_dict(merged(PRESETS[preset], sections, quick, names))
 
 
-class Eyes:
-    """What looks at images (n, c, h, w) of bytes: Inception beside both splits, or the pixels themselves."""
-
-    def __init__(self, options: dict[str, Any], config: Config, device: torch.device) -> None:
-        self.batch, self.device = options["inception"]["batch"], device
-        self.inception = Inception.load(device=device) if options["inception"]["use"] else None
-        self.references: dict[str, Reference] = {}
-        for split in SPLITS:
-            pixels = _real(config, split, options["real"])
-            if self.inception is not None:
-                count = len(pixels)
-                name = config.data.target
-                found = reference(name, split, self.inception, count=count, images=pixels, batch=self.batch)
-            else:
-                found = Reference.of(_flat(pixels))
-            self.references[split] = found.to(device)
-
-    def compare(self, images: Tensor) -> dict[str, float]:
-        """Distances to both splits, by name."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # how many images there were stands in the recipe
-            if self.inception is None:
-                made = FeatureStatistics.of(_flat(images).to(self.device))
-                real = {split: found.statistics for split, found in self.references.items()}
-                return {f"pixels_{split}": frechet_distance(real[split], made) for split in SPLITS}
-            rows = fid_report(self.inception.features(images, self.batch), self.references)
-        return {row["metric"]: row["value"] for row in rows}
-
-
-@torch.no_grad()
-def sampled(velocity: Velocity, config: Config, cell: StudyCell, nfe: int, device: torch.device) -> Tensor:
-    """Images (n, c, h, w) of bytes, on the CPU. All methods of a seed begin from the same noise."""
-    options, parts = cell.options["sampling"], []
-    colours, height, width = config.images.shape
-    for number, start in enumerate(range(0, options["count"], options["batch"])):
-        rows = min(options["batch"], options["count"] - start)
-        generator = seeds.generator(cell.seed, "noise", number, device=device)
-        x0 = torch.randn(rows, colours * height * width, generator=generator, device=device)
-        x1 = integrate(velocity, x0, nfe, options["solver"]).x1
-        parts.append(to_bytes(x1.clamp(-1, 1), (colours, height, width)).cpu())
-    return torch.cat(parts)
-
-
-def _velocity(folder: Path, config: Config) -> tuple[Velocity, torch.device]:
-    """The averaged flow of a finished run, where it is computed."""
-    checkpoint, _ = RunFolder(folder).load_checkpoint()
-    assert checkpoint is not None
-    device = device_of(config)
-    dimension = int(checkpoint.facts["dimension"])
-    return FlowServer.velocity_of(config.settings, dimension, checkpoint.state, device), device
-
-
-def _real(config: Config, split: str, count: int) -> Tensor:
-    """Images of a split, as the run shows them: (n, c, h, w) of bytes."""
-    if split == "train":
-        found: Pixels = images_of(config.data)
-        rows = found.bytes.reshape(-1, *found.shape)
-    else:
-        whole = load_images(config.data.target, split)
-        rows = images_of(config.data, whole).bytes.reshape(-1, *config.images.shape)
-    return rows[:count] if count else rows
-
-
-def _flat(images: Tensor) -> Tensor:
-    return images.flatten(1).double() / 127.5 - 1
-
-
-def _of_the_run(rows: list[Row], key: dict[str, Any]) -> list[Row]:
-    """Seconds of each phase, and megabytes of all silos, from the run's own rows."""
-    found = [{**key, "nfe": None, "metric": row["metric"], "value": row["value"]} for row in rows if _kept(row)]
-    for way in ("up", "down"):
-        total = sum(row["value"] for row in rows if row["metric"] == f"bytes_{way}") / 1e6
-        found.append({**key, "nfe": None, "metric": f"megabytes_{way}", "value": float(total)})
+def _after_steps(cell: StudyCell, config: Config, eyes: Eyes) -> list[Row]:
+    """Of each number of Euler steps: distances and time; of the largest also copies."""
+    velocity, device = velocity_of(cell.folder / RUN, config)
+    found: list[Row] = []
+    kept: dict[str, np.ndarray[Any, Any]] = {}
+    for nfe in cell.options["nfe"]:
+        drawn = sampled(velocity, config, cell.seed, cell.options["sampling"], nfe, device)
+        features = eyes.features(drawn.images)
+        rows = [*eyes.compare(features), _time(drawn)]
+        if cell.options.get("memorised", False) and nfe == max(cell.options["nfe"]):
+            rows.append(eyes.memorised(features))
+        found += [{"nfe": nfe, **row} for row in rows]
+        kept[f"images_{nfe}"] = drawn.images[: pictures.KEPT].numpy()
+    RunFolder(cell.folder).save_arrays("samples.npz", kept)
     return found
+
+
+def _adaptive(cell: StudyCell, config: Config, eyes: Eyes) -> list[Row]:
+    """Distances and time of dopri5, beside the evaluations that it took."""
+    if not cell.options.get("adaptive", False):
+        return []
+    velocity, device = velocity_of(cell.folder / RUN, config, precise=True)
+    drawn = sampled(velocity, config, cell.seed, cell.options["sampling"], None, device)
+    rows = [*eyes.compare(eyes.features(drawn.images)), _time(drawn)]
+    return [{"nfe": round(drawn.evaluations), "solver": ADAPTIVE, **row} for row in rows]
+
+
+def _time(drawn: Drawn) -> Row:
+    return {"metric": "seconds_50k", "value": drawn.seconds * 50_000 / len(drawn.images)}
+
+
+def _of_the_run(config: Config, folder: RunFolder, rows: list[Row]) -> list[Row]:
+    """Silos, rounds of the flow, seconds of each phase and megabytes of all silos, from the run's own records."""
+    last = folder.metrics()[-1]
+    figures = {"silos": 1 if config.data.pooled else config.data.silos}
+    figures["flow_rounds"] = last["round"] - (last["rounds"] - config.flow.rounds)
+    figures |= {row["metric"]: row["value"] for row in rows if _kept(row)}
+    for way in ("up", "down"):
+        figures[f"megabytes_{way}"] = sum(row["value"] for row in rows if row["metric"] == f"bytes_{way}") / 1e6
+    return [{"nfe": None, "metric": name, "value": value} for name, value in figures.items()]
 
 
 def _kept(row: Row) -> bool:

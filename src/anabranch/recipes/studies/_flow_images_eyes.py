@@ -1,0 +1,100 @@
+"""What looks at samples in the study `flow_images`: Inception beside both splits, or the pixels themselves."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anabranch.data import Pixels, load_images
+from anabranch.metrics import (
+    FeatureStatistics,
+    Inception,
+    Reference,
+    fid_report,
+    frechet_distance,
+    memorisation,
+    memorisation_threshold,
+    reference,
+)
+from anabranch.runs import Config, Row, images_of
+
+SPLITS = ("train", "test")
+
+
+class Eyes:
+    """Features of images (n, c, h, w) of bytes, and how far they are from those of real ones.
+
+    Rows say how many `images` they are of and how many `real` ones these were compared with.
+    """
+
+    def __init__(self, options: dict[str, Any], config: Config, device: torch.device) -> None:
+        self.batch, self.device = options["inception"]["batch"], device
+        self.config, self.real = config, options["real"]
+        self.inception = Inception.load(device=device) if options["inception"]["use"] else None
+        self.references = {split: self._reference(split, self.real).to(device) for split in SPLITS}
+
+    def features(self, images: Tensor) -> Tensor:
+        """What Inception sees, or else the pixels as numbers: (n, d)."""
+        return _flat(images) if self.inception is None else self.inception.features(images, self.batch)
+
+    def compare(self, features: Tensor) -> list[Row]:
+        """Distances to both splits, as rows without a cell."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # how many images there were stands in the rows
+            if self.inception is not None:
+                return fid_report(features, self.references)
+            made = FeatureStatistics.of(features.to(self.device))
+            real = {split: found.statistics for split, found in self.references.items()}
+            return [
+                {"metric": f"pixels_{split}", "value": frechet_distance(found, made), **_sizes(features, found.count)}
+                for split, found in real.items()
+            ]
+
+    def memorised(self, features: Tensor) -> Row:
+        """The share of samples that are nearer to a training image than 99 % of the test images are.
+
+        All training images of the run are looked at, however many `real` ones distances are taken to; mirror images
+        are not, so that a mirrored copy is none.
+        """
+        train, threshold = self._training
+        share = memorisation(features.to(self.device), train, threshold).share
+        name = "memorised_pixels" if self.inception is None else "memorised"
+        return {"metric": name, "value": share, **_sizes(features, len(train))}
+
+    @cached_property
+    def _training(self) -> tuple[Tensor, float]:
+        """Features of all training images, and the distance below which a sample counts as memorised."""
+        train = self._reference("train", 0).to(self.device).features if self.real else self.references["train"].features
+        test = self.references["test"].features
+        assert train is not None and test is not None  # they were kept
+        return train, memorisation_threshold(train, test)
+
+    def _reference(self, split: str, count: int) -> Reference:
+        pixels = _real(self.config, split, count)
+        if self.inception is None:
+            return Reference.of(_flat(pixels))
+        name = self.config.data.target
+        return reference(name, split, self.inception, count=len(pixels), images=pixels, batch=self.batch)
+
+
+def _sizes(features: Tensor, real: int) -> dict[str, int]:
+    return {"images": len(features), "real": real}
+
+
+def _real(config: Config, split: str, count: int) -> Tensor:
+    """Images of a split, as the run shows them: (n, c, h, w) of bytes."""
+    if split == "train":
+        found: Pixels = images_of(config.data)
+        rows = found.bytes.reshape(-1, *found.shape)
+    else:
+        whole = load_images(config.data.target, split)
+        rows = images_of(config.data, whole).bytes.reshape(-1, *config.images.shape)
+    return rows[:count] if count else rows
+
+
+def _flat(images: Tensor) -> Tensor:
+    return images.flatten(1).double() / 127.5 - 1

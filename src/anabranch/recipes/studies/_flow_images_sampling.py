@@ -1,0 +1,63 @@
+"""Samples of a flow of images, all methods from the same noise, at a counted price."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anabranch import seeds
+from anabranch.flow import Velocity, integrate
+from anabranch.methods.ffm import FlowServer
+from anabranch.metrics import to_bytes
+from anabranch.runs import Config, RunFolder, device_of
+
+ADAPTIVE = "dopri5"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Images (n, c, h, w) of bytes on the CPU, evaluations of the velocity for each, and seconds for all of them."""
+
+    images: Tensor
+    evaluations: float
+    seconds: float
+
+
+def sampled(
+    velocity: Velocity, config: Config, seed: int, options: Mapping[str, Any], nfe: int | None, device: torch.device
+) -> Drawn:
+    """`count` images, `batch` at once, with `nfe` evaluations of the `solver`; None: of dopri5, which takes its own.
+
+    All methods of a seed begin from the same noise. dopri5 takes the same steps for all images of a batch, and not
+    the same for the next, so that its evaluations are a mean.
+    """
+    colours, height, width = config.images.shape
+    begun, parts, evaluations = time.perf_counter(), [], 0
+    for number, start in enumerate(range(0, options["count"], options["batch"])):
+        rows = min(options["batch"], options["count"] - start)
+        generator = seeds.generator(seed, "noise", number, device=device)
+        x0 = torch.randn(rows, colours * height * width, generator=generator, device=device)
+        flow = integrate(velocity, x0, nfe, ADAPTIVE if nfe is None else options["solver"])
+        parts.append(to_bytes(flow.x1.clamp(-1, 1), (colours, height, width)).cpu())
+        evaluations += flow.evaluations * rows
+    return Drawn(torch.cat(parts), evaluations / options["count"], time.perf_counter() - begun)
+
+
+def velocity_of(folder: Path, config: Config, precise: bool = False) -> tuple[Velocity, torch.device]:
+    """The averaged flow of a finished run, where it is computed.
+
+    `precise` computes it in 32 bits whatever it was trained in: dopri5 would take the rounding of 16 bits for errors of
+    its steps, and make them ever smaller.
+    """
+    checkpoint, _ = RunFolder(folder).load_checkpoint()
+    assert checkpoint is not None
+    device, settings = device_of(config), config.settings
+    if precise:
+        settings = replace(settings, flow=replace(settings.flow, precision="float32"))
+    return FlowServer.velocity_of(settings, int(checkpoint.facts["dimension"]), checkpoint.state, device), device
