@@ -97,6 +97,21 @@ class TestStudent:
         assert torch.allclose(found, terms[0] + 3 * terms[1] + 2 * terms[2], atol=1e-6)
         assert torch.allclose(field(x, torch.tensor(0.5), y), terms.sum(0), atol=1e-6)
 
+    def test_a_student_may_begin_as_the_expert_that_has_seen_most(self):
+        sections = {"experts": {"steps": 4, "batch": 16, "hidden": 16, "layers": 2}}
+        few = {"steps": 2, "batch": 16, "trajectories": 20, "path_steps": 3, "rate": 1e-9, "start": "expert"}
+        flow = train_composition(corner_silos(), "dcfm-b", student=few, **sections)
+        (field,) = flow.mixture.experts.values()
+        counts = flow.coverage.counts
+        widest = max(counts, key=lambda name: (int((counts[name] > 0).sum()), name))
+        distance = {
+            name: max(float((own[place] - field.parameters[place]).abs().max()) for place in own)
+            for name, own in flow.experts.items()
+        }
+        assert distance.pop(widest) < 1e-6 < min(distance.values())
+        with pytest.raises(UsageError, match="start it fresh"):
+            composition("additive", student={"start": "expert"})
+
     def test_a_student_may_be_additive_since_some_time(self):
         """Before it tells combinations apart that differ by no sum; afterwards it has no interaction left."""
         flow = train_composition(

@@ -91,7 +91,10 @@ class CompositionServer(Phased):
         """The student, which begins when it is first asked for: then it is known where the experts are."""
         if self._student is None:
             like = next(iter(next(iter(self.experts.values())).values()))
-            self._student = Student(self.settings, self.held, like, self.federation.dimension, self._seed("student"))
+            widest = max(self.experts, key=lambda name: (int((self.held.counts[name] > 0).sum()), name))
+            start = self.experts[widest] if self.settings.student.start == "expert" else None
+            dimension, seed = self.federation.dimension, self._seed("student")
+            self._student = Student(self.settings, self.held, like, dimension, seed, start)
         return self._student
 
     @property

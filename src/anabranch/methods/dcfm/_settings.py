@@ -10,6 +10,7 @@ from anabranch.methods.experts import ExpertSettings, check_training
 
 ORDERS = ("sequential", "simultaneous")
 PATHS = ("teachers", "composed")
+STARTS = ("fresh", "expert")
 ROUTERS = ("holders", "marginals", "learned", "energy")
 
 
@@ -67,7 +68,8 @@ class StudentSettings:
     every `refresh` steps. `paths` "teachers" asks each teacher for combinations that it holds; "composed" also follows
     composed paths of combinations that nobody holds, a share `novel` of all. With `guidance` w above 1 the teachers'
     labels are sharpened, v(∅) + w (v(y) − v(∅)), on both, so that the student is sharp at one evaluation (Meng et al.
-    2023). `penalty` is λ of eq. (17).
+    2023). `penalty` is λ of eq. (17). It begins `fresh`, or as the `expert` of the silo that holds most combinations,
+    which has less left to learn.
 
     An `additive` student v = c(x, t) + Σ d_i(x, t, y_i) needs no penalty: its attributes are independent by
     construction, from the time `since` on (`AdditiveSince`; 0: all along). It sees `whole` labels alone, which leaves
@@ -87,6 +89,7 @@ class StudentSettings:
     trajectories: int = 2048
     path_steps: int = 48
     refresh: int = 400
+    start: str = "fresh"
     novel: float = 0.5
     guidance: float = 1.0
 
@@ -96,6 +99,12 @@ class StudentSettings:
         check_training(max(1, self.steps), self.batch, self.penalty, self.average)
         if self.paths not in PATHS:
             raise unknown("kind of paths", self.paths, PATHS)
+        if self.start not in STARTS:
+            raise unknown("start of a student", self.start, STARTS)
+        if self.start == "expert" and self.additive and self.since == 0:
+            raise UsageError(
+                "An additive student is no network like an expert and cannot start as one; start it fresh."
+            )
         for name in ("trajectories", "path_steps", "refresh"):
             if getattr(self, name) < 2:
                 raise UsageError(f"student.{name} is {getattr(self, name)}; it must be at least 2.")

@@ -31,9 +31,19 @@ CHUNK = 4096  # trajectories that are followed at once
 
 
 class Student:
-    """One flow that learns from teachers alone. `train` goes on for some steps; everything follows from the seed."""
+    """One flow that learns from teachers alone. `train` goes on for some steps; everything follows from the seed.
 
-    def __init__(self, settings: Composition, coverage: Coverage, like: Tensor, dimension: int, seed: int) -> None:
+    It begins with parameters like those given as `start`, or fresh."""
+
+    def __init__(
+        self,
+        settings: Composition,
+        coverage: Coverage,
+        like: Tensor,
+        dimension: int,
+        seed: int,
+        start: Mapping[str, Tensor] | None = None,
+    ) -> None:
         self.settings, self.coverage, self.seed = settings, coverage, seed
         self.dimension, self.device, self.dtype = dimension, like.device, like.dtype
         first = student_network(settings, dimension, coverage.space.sizes, seed).to(like.device)
@@ -41,8 +51,8 @@ class Student:
             settings.experts, dimension, coverage.space.sizes, like.device, student_kind(settings)
         )
         rule = replace(settings.experts.rule(settings.student.steps), rate=settings.student.rate)
-        start = {name: p.detach() for name, p in first.named_parameters()}
-        self.learner = Learner(start, rule, settings.student.average)
+        fresh = {name: p.detach() for name, p in first.named_parameters()}
+        self.learner = Learner(start or fresh, rule, settings.student.average)
         generator = self._generator("step", 0)
         self._steps = Steps(self.learner, self._measure, settings.student.penalty, generator)
         self._pool: Replay | None = None
