@@ -30,6 +30,20 @@ class QuorumError(AnabranchError):
     """Too few silos answered for the round to count."""
 
 
+class NotFiniteError(MessageError):
+    """A message was refused on arrival because it holds numbers that are not finite."""
+
+
+class UnsoundError(QuorumError):
+    """Too few silos are left without those whose numbers were not finite; `failures` says who these are."""
+
+    failures: dict[str, str] = {}  # noqa: RUF012
+
+
+class ExhaustedError(AnabranchError):
+    """Memory did not suffice; the message says what to lower."""
+
+
 class CheckpointError(AnabranchError):
     """A checkpoint is missing, corrupted or belongs to something else."""
 

@@ -26,7 +26,7 @@ from anabranch.federation import (
     encode_question,
 )
 from anabranch.federation._encoding import LONGEST_HEADER
-from anabranch.federation._silo import MOST_NUMBERS, MOST_WORK
+from anabranch.federation._means import MOST_NUMBERS, MOST_WORK
 from anabranch.methods.ffm import Gradient, GradientReply, Histograms, HistogramsReply, PotentialGradient
 from anabranch.methods.ffm import PotentialGradientReply as PotentialReply
 from anabranch.methods.tables import Summarise, SummaryReply

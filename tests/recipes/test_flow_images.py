@@ -19,7 +19,7 @@ TINY = {
     "flow": {"rounds": 2, "batch": 4, "warm_up": 0},
     "images": {"channels": 4},
     "data": {"images": 90},
-    "semidiscrete": {"rounds": 2, "count": 16, "noises": 64, "block": 32},
+    "semidiscrete": {"rounds": 30, "count": 32, "noises": 128, "block": 32},
     "potential": {"batch": 8},
     "coupling": {"candidates": 8},
     "sampling": {"count": 12, "batch": 5},

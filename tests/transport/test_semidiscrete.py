@@ -204,3 +204,35 @@ class TestAscend:
 def test_masses_must_be_positive_and_one_an_atom(masses):
     with pytest.raises(UsageError, match="4 atoms"):
         SemiDual.start(torch.zeros(4, 2), masses)
+
+
+class TestFeed:
+    def starving(self):
+        atoms = torch.cat([normal(0, 40), normal(1, 25) + 12])
+        dual = SemiDual.start(atoms, torch.full((65,), 1 / 65))
+        dual.recent = torch.cat([(torch.arange(65) < 40).double(), torch.tensor([10.0**6], dtype=torch.float64)])
+        return dual
+
+    def test_starved_atoms_rise_until_each_just_reaches_a_noise(self):
+        dual, noise = self.starving(), normal(2, 300)
+        before = dual.lookup(noise)
+        assert (before.index < 40).all()
+        dual.feed(noise, before.value)
+        assert (dual.duals[:40] == 0).all()
+        slack = half_squared_cost(dual.atoms, noise) - before.value - dual.duals[:, None]
+        assert slack[40:].min(1).values.abs().max() < 1e-4 and slack[:40].min() > -1e-4
+
+    def test_it_may_be_done_for_a_few_at_a_time(self, monkeypatch):
+        found, noise = [], normal(2, 300)
+        for slacks in (2**24, 7 * 300):
+            monkeypatch.setattr("anabranch.transport._semidiscrete._SLACKS", slacks)
+            dual = self.starving()
+            dual.feed(noise, dual.lookup(noise).value)
+            found.append(dual.duals)
+        torch.testing.assert_close(*found, rtol=0, atol=1e-4)  # float32, at costs of a hundred
+
+    def test_where_nobody_starves_nothing_rises(self):
+        dual, noise = self.starving(), normal(2, 300)
+        dual.recent[:] = 10.0**6
+        dual.feed(noise, dual.lookup(noise).value)
+        assert (dual.duals == 0).all()

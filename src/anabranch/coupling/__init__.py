@@ -7,8 +7,11 @@ from anabranch.coupling._balanced import BalancedPotential
 from anabranch.coupling._independent import Independent
 from anabranch.coupling._minibatch import MinibatchOT
 from anabranch.coupling._pairs import Coupling, Pairs, Source, batch, pair
-from anabranch.coupling._potential import EntropicPotential, GlobalPotential, Potential, PotentialCoupling
+from anabranch.coupling._potential import EntropicPotential, GlobalPotential
 from anabranch.coupling._semidiscrete import SemiDiscrete
+from anabranch.coupling._shared import Potential, PotentialCoupling, potential_duals
+from anabranch.coupling._stream import Noises, Stream
+from anabranch.coupling._together import pairs_together
 
 __all__ = [
     "BalancedPotential",
@@ -17,11 +20,15 @@ __all__ = [
     "GlobalPotential",
     "Independent",
     "MinibatchOT",
+    "Noises",
     "Pairs",
     "Potential",
     "PotentialCoupling",
     "SemiDiscrete",
     "Source",
+    "Stream",
     "batch",
     "pair",
+    "pairs_together",
+    "potential_duals",
 ]

@@ -1,44 +1,24 @@
 """Global OT by a shared potential f on the source side: FFM-GOT and its entropic version.
 
-Every holder uses the same f, so that couplings agree without any data being shared. `draw` pairs with f as it stands;
-`dual` is the holder's part of the semi-dual objective, which the holders maximise together in f:
-
-    max_f  E_{q0} f(x0) + Σ_i λ_i E_{q1^i} f^c(x1),      f^c(x1) = min_x0 c(x0, x1) − f(x0)          (FFM, eq. 9)
-
-The paper's Algorithm 4 descends on this, which diverges; it is a maximum.
+Every holder uses the same f, so that couplings agree without any data being shared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from anabranch.coupling._pairs import Pairs, Source, batch, pair
+from anabranch.coupling._pairs import Source, batch
+from anabranch.coupling._shared import Drawn, Potential, PotentialCoupling
 from anabranch.data import Samples
 from anabranch.errors import UsageError, unknown
-from anabranch.transport import c_transform, c_transform_descent, half_squared_cost, semidual, soft_c_transform
-
-Potential = Callable[[Tensor], Tensor]
-
-
-class PotentialCoupling(Protocol):
-    """A coupling by a potential, which it can also help to improve."""
-
-    def draw(
-        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
-    ) -> Pairs: ...
-
-    def dual(
-        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
-    ) -> Tensor: ...
+from anabranch.transport import c_transform, half_squared_cost, soft_c_transform
 
 
 @dataclass(frozen=True)
-class GlobalPotential:
+class GlobalPotential(PotentialCoupling):
     """Each x1 takes, among K candidates, the x0 with the least c(x0, x1) − f(x0) (FFM, Algorithm 5).
 
     For the dual, f^c is taken over the candidates too (`transform` "candidates") or by gradient descent on x0
@@ -57,34 +37,28 @@ class GlobalPotential:
         if self.transform not in ("candidates", "descent"):
             raise unknown("transform", self.transform, ("candidates", "descent"))
 
-    def draw(
-        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
-    ) -> Pairs:
-        """`size` pairs; x1 is a fresh batch, x0 may repeat."""
-        index1 = batch(data, size, generator)
-        x1 = data.at(index1, generator)
-        x0 = source.points(self.candidates, generator).to(x1.device)
-        with torch.no_grad():
-            index0 = c_transform(half_squared_cost(x0, x1), self.potential(x0)).index
-        return pair(data, x0, index0, x1, index1)
+    @property
+    def descent(self) -> tuple[int, float] | None:
+        """Steps and rate, where f^c is found by descent."""
+        return (self.steps, self.rate) if self.transform == "descent" else None
 
-    def dual(
+    def drawn(
         self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
-    ) -> Tensor:
-        """mean f(x0) + mean f^c(x1) on a fresh batch; its gradient flows through f at x0 and at the argmin."""
-        x1 = data.at(batch(data, size, generator), generator)
-        x0 = source.points(self.candidates, generator).to(x1.device)
-        if self.transform == "descent":
-            start = source.points(len(x1), generator).to(x1.device)
-            return semidual(
-                self.potential(x0), c_transform_descent(self.potential, x1, start, self.steps, self.rate).value
-            )
-        values = self.potential(x0)
-        return semidual(values, c_transform(half_squared_cost(x0, x1), values).value)
+    ) -> Drawn:
+        """A fresh batch, and candidates of its own."""
+        return _fresh(data, source, size, self.candidates, generator)
+
+    def take(self, drawn: Drawn, values: Tensor, generator: torch.Generator) -> Tensor:
+        """The argmin, which several x1 may share."""
+        return c_transform(half_squared_cost(drawn.x0, drawn.x1), values).index
+
+    def transformed(self, drawn: Drawn, values: Tensor) -> Tensor:
+        """f^c over the candidates."""
+        return c_transform(half_squared_cost(drawn.x0, drawn.x1), values).value
 
 
 @dataclass(frozen=True)
-class EntropicPotential:
+class EntropicPotential(PotentialCoupling):
     """Each x1 draws its x0 among K candidates with probability ∝ exp((f(x0) − c(x0, x1))/ε).
 
     With a `BridgePath` of variance ε this trains a Schrödinger bridge (FFM, Remark 2). The potential lives on the
@@ -100,29 +74,28 @@ class EntropicPotential:
         if not self.epsilon > 0:
             raise UsageError(f"The entropic coupling needs a positive epsilon; {self.epsilon} was given.")
 
-    def draw(
+    def drawn(
         self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
-    ) -> Pairs:
-        """`size` pairs; x1 is a fresh batch, x0 may repeat."""
-        index1 = batch(data, size, generator)
-        x1 = data.at(index1, generator)
-        x0 = source.points(self.candidates, generator).to(x1.device)
-        with torch.no_grad():
-            soft = soft_c_transform(half_squared_cost(x0, x1), self.potential(x0), self.epsilon)
-            # Inverse transform: the first candidate whose cumulated weight passes a uniform number.
-            edges = soft.log_weights.exp().cumsum(0)
-            draws = torch.rand(size, generator=generator, device=generator.device).to(edges) * edges[-1]
-            index0 = (edges < draws).sum(0).clamp_max(self.candidates - 1)
-        return pair(data, x0, index0, x1, index1)
+    ) -> Drawn:
+        """A fresh batch, and candidates of its own."""
+        return _fresh(data, source, size, self.candidates, generator)
 
-    def dual(
-        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
-    ) -> Tensor:
-        """mean f(x0) + mean f^{c,ε}(x1) on a fresh batch."""
-        x1 = data.at(batch(data, size, generator), generator)
-        x0 = source.points(self.candidates, generator).to(x1.device)
-        values = self.potential(x0)
-        return semidual(values, soft_c_transform(half_squared_cost(x0, x1), values, self.epsilon).value)
+    def take(self, drawn: Drawn, values: Tensor, generator: torch.Generator) -> Tensor:
+        """By inverse transform: the first candidate whose cumulated weight passes a uniform number."""
+        soft = soft_c_transform(half_squared_cost(drawn.x0, drawn.x1), values, self.epsilon)
+        edges = soft.log_weights.exp().cumsum(0)
+        draws = torch.rand(len(drawn.x1), generator=generator, device=generator.device).to(edges) * edges[-1]
+        return (edges < draws).sum(0).clamp_max(self.candidates - 1)
+
+    def transformed(self, drawn: Drawn, values: Tensor) -> Tensor:
+        """f^{c,ε} over the candidates."""
+        return soft_c_transform(half_squared_cost(drawn.x0, drawn.x1), values, self.epsilon).value
+
+
+def _fresh(data: Samples, source: Source, size: int, candidates: int, generator: torch.Generator) -> Drawn:
+    index1 = batch(data, size, generator)
+    x1 = data.at(index1, generator)
+    return Drawn(source.points(candidates, generator).to(x1.device), x1, index1)
 
 
 def check_candidates(count: int) -> None:

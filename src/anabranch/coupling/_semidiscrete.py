@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from anabranch.coupling._pairs import Pairs, Source, pair
+from anabranch.coupling._pairs import Pairs, Source
+from anabranch.coupling._stream import Noises, points_together
 from anabranch.data import Samples
 from anabranch.errors import UsageError
 
@@ -17,10 +19,11 @@ class SemiDiscrete:
     """Draws from a table of pairs (noise (m, d), index (m,) of the holder's point) made ahead by lookups.
 
     The table is a sample of the global optimal plan restricted to this holder's points, so a draw costs no more than an
-    independent one, and draws of different holders, weighted by λ, follow the global plan.
+    independent one, and draws of different holders, weighted by λ, follow the global plan. Noises may be known by
+    their numbers alone: then only those of a batch are ever in memory.
     """
 
-    noise: Tensor
+    noise: Tensor | Noises
     index: Tensor
 
     def __post_init__(self) -> None:
@@ -34,8 +37,23 @@ class SemiDiscrete:
         self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
     ) -> Pairs:
         """`size` pairs of the table."""
-        if size < 1:
-            raise UsageError(f"A batch of {size} pairs was asked for; it must hold at least one.")
-        row = torch.randint(len(self.noise), (size,), generator=generator, device=generator.device)
-        index = self.index[row.to(self.index.device)]
-        return pair(data, self.noise, row, data.at(index, generator), index)
+        return semidiscrete_pairs([self], [data], size, [generator])[0]
+
+
+def semidiscrete_pairs(
+    tables: Sequence[SemiDiscrete], holders: Sequence[Samples], size: int, generators: Sequence[torch.Generator]
+) -> list[Pairs]:
+    """The pairs that each holder draws from its own table with its own generator; their noises are made in one pass."""
+    if size < 1:
+        raise UsageError(f"A batch of {size} pairs was asked for; it must hold at least one.")
+    rows, found = [], []
+    for table, data, generator in zip(tables, holders, generators, strict=True):
+        row = torch.randint(len(table.index), (size,), generator=generator, device=generator.device)
+        index = table.index[row.to(table.index.device)]
+        rows.append(row)
+        found.append((data.at(index, generator), index, data.label[index]))
+    noises = points_together([table.noise for table in tables], rows)
+    return [
+        Pairs(x0.to(x1.device), x1, row, index, label)
+        for x0, row, (x1, index, label) in zip(noises, rows, found, strict=True)
+    ]

@@ -5,18 +5,22 @@ A method speaks only `Federation.ask` and `Federation.mean`, so it runs on every
 
 from anabranch.federation._audit import AuditLog, read_log
 from anabranch.federation._encoding import decode, encode, size
+from anabranch.federation._exhausted import exhausted, out_of_memory
 from anabranch.federation._federation import Engine, Federation, Mean
+from anabranch.federation._following import Following
 from anabranch.federation._ledger import Entry, Ledger
 from anabranch.federation._local import LocalEngine, Replies
+from anabranch.federation._means import Means
 from anabranch.federation._message import KINDS, Envelope, Message, check, same_shapes, tensors_of
 from anabranch.federation._optimizer import OPTIMIZERS, SCHEDULES, OptimizerState, ServerOptimizer
 from anabranch.federation._policy import WITHDRAWN, Policy
 from anabranch.federation._privacy import Clip, Noise, Postprocessor
 from anabranch.federation._remote import Carry, RemoteEngine
-from anabranch.federation._silo import STEP, Silo, answers, answers_together, reply_type
+from anabranch.federation._silo import STEP, Silo, answers, answers_together, begins, reply_type
 from anabranch.federation._site import Site
 from anabranch.federation._standing import Done, Gathered, Join, Joined, Keep, Rewind
 from anabranch.federation._store import load, save, write_atomically
+from anabranch.federation._verdict import Verdict
 from anabranch.federation._weights import WEIGHTINGS, Participation, weights
 from anabranch.federation._wire import Refused, decode_question, encode_question, installed_version
 
@@ -35,6 +39,7 @@ __all__ = [
     "Entry",
     "Envelope",
     "Federation",
+    "Following",
     "Gathered",
     "Join",
     "Joined",
@@ -42,6 +47,7 @@ __all__ = [
     "Ledger",
     "LocalEngine",
     "Mean",
+    "Means",
     "Message",
     "Noise",
     "OptimizerState",
@@ -55,15 +61,19 @@ __all__ = [
     "ServerOptimizer",
     "Silo",
     "Site",
+    "Verdict",
     "answers",
     "answers_together",
+    "begins",
     "check",
     "decode",
     "decode_question",
     "encode",
     "encode_question",
+    "exhausted",
     "installed_version",
     "load",
+    "out_of_memory",
     "read_log",
     "reply_type",
     "same_shapes",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from anabranch import seeds
-from anabranch.errors import CheckpointError, DataError, QuorumError, UsageError
+from anabranch.errors import CheckpointError, DataError, QuorumError, UnsoundError, UsageError
 from anabranch.federation._encoding import size
 from anabranch.federation._ledger import Ledger
 from anabranch.federation._local import LocalEngine, Replies
@@ -19,6 +20,7 @@ from anabranch.federation._message import Envelope, Message, numbers_of, with_nu
 from anabranch.federation._privacy import Postprocessor
 from anabranch.federation._silo import Silo
 from anabranch.federation._standing import Gathered, Join, Joined, Keep, Rewind
+from anabranch.federation._verdict import Verdict
 from anabranch.federation._weights import Participation, weights
 
 
@@ -33,11 +35,15 @@ class Engine(Protocol):
 
 @dataclass
 class Mean:
-    """A λ-weighted mean of answers: the aggregate, who is in it, and why others are not."""
+    """A λ-weighted mean of answers: the aggregate, who is in it, and why others are not.
+
+    With a `verdict` it may turn out to be not finite, and must not be used then; without one it is finite.
+    """
 
     reply: Any
     answered: list[str]
     failures: dict[str, str] = field(default_factory=dict)
+    verdict: Verdict | None = None
 
 
 class Federation:
@@ -87,7 +93,7 @@ class Federation:
         self.round = 0
         self.run = ""
         self._session = secrets.randbits(48)
-        self._sequence = 0
+        self.sequence = 0  # questions of this round so far
 
     @property
     def names(self) -> list[str]:
@@ -121,13 +127,23 @@ class Federation:
 
     def start_round(self, number: int) -> None:
         """Questions from here on belong to this round."""
-        self.round, self._sequence = number, 0
+        self.round, self.sequence = number, 0
 
-    def chosen(self) -> list[str]:
-        """The silos that take part in this round."""
+    @contextmanager
+    def back_at(self, number: int, sequence: int) -> Iterator[None]:
+        """Within, questions belong to an earlier place of the run again."""
+        now = self.round, self.sequence
+        self.round, self.sequence = number, sequence
+        try:
+            yield
+        finally:
+            self.round, self.sequence = now
+
+    def chosen(self, ahead: int = 0) -> list[str]:
+        """The silos that take part in this round, or so many rounds ahead."""
         if self.participation.rule == "all":
             return self.names
-        return self.participation.choose(self.weight, seeds.generator(self.seed, "participation", self.round))
+        return self.participation.choose(self.weight, seeds.generator(self.seed, "participation", self.round + ahead))
 
     def ask(
         self,
@@ -144,13 +160,14 @@ class Federation:
             questions = dict.fromkeys(self.names if to is None else to, question)
         else:
             questions = dict(question)
-        self._sequence += 1
-        envelopes = {name: self._envelope(q, self._sequence) for name, q in questions.items()}
+        self.sequence += 1
+        envelopes = {name: self._envelope(q, self.sequence) for name, q in questions.items()}
         replies = Replies()
         for batch in [[name] for name in sorted(envelopes)] if one_by_one else [sorted(envelopes)]:
             part = self.engine.ask({name: envelopes[name] for name in batch}, timeout)
             replies.answers.update(part.answers)
             replies.failures.update(part.failures)
+            replies.unsound |= part.unsound
         for name, asked in questions.items():
             self.ledger.add(name, asked.kind, "down", size(asked))
         for name, answer in replies.answers.items():
@@ -185,28 +202,46 @@ class Federation:
         parcels = {name: Gathered.of(those, added=True) for name, those in others.items() if those}
         return self.ask(parcels, timeout=timeout).failures if parcels else {}
 
-    def mean(self, question: Message, to: Sequence[str] | None = None, timeout: float | None = None) -> Mean:
+    def mean(
+        self,
+        question: Message,
+        to: Sequence[str] | None = None,
+        timeout: float | None = None,
+        late: bool = False,
+        ahead: Sequence[str] = (),
+        apart: bool = False,
+    ) -> Mean:
         """The λ-weighted mean of what the silos answer, over those who answer; below the quorum, a QuorumError.
 
-        The server asks for no more than the mean, so an engine may compute it in one pass.
+        The server asks for no more than the mean, so an engine may compute it in one pass. If that is not finite, or
+        with `apart`, silos are asked one by one; `late` leaves it to the caller to look whether it is. `ahead` names
+        who will be asked the same in the next round: they may begin what does not depend on this one.
         """
         names = sorted(self.names if to is None else to)
         share = self.participation.share(self.weight, names)
         if len(names) < self.quorum:
             raise QuorumError(_quorum_sentence(self.round, len(names), self.quorum, {}))
-        envelope = self._envelope(question, self._sequence + 1)
-        fused = self.engine.fused_mean(envelope, names, share)
-        if fused is not None:
-            self._sequence += 1
+        envelope = self._envelope(question, self.sequence + 1)
+        if ahead and hasattr(self.engine, "begin"):
+            self.engine.begin(question, ahead, self.round + 1)
+        fused = None if apart else self.engine.fused_mean(envelope, names, share)
+        verdict: Verdict | None = getattr(self.engine, "verdict", None)
+        if fused is not None and (late or verdict is None or verdict):
+            self.sequence += 1
             down, up = size(question), size(fused)
             for name in names:
                 self.ledger.add(name, question.kind, "down", down)
                 self.ledger.add(name, fused.kind, "up", up)
-            return Mean(fused, names)
+            return Mean(fused, names, verdict=verdict if late else None)
         replies = self.ask(question, names, timeout)
         answered = list(replies.answers)
         if len(answered) < self.quorum:
-            raise QuorumError(_quorum_sentence(self.round, len(answered), self.quorum, replies.failures))
+            sentence = _quorum_sentence(self.round, len(answered), self.quorum, replies.failures)
+            if len(answered) + len(replies.unsound) < self.quorum:
+                raise QuorumError(sentence)
+            error = UnsoundError(sentence)
+            error.failures = replies.failures
+            raise error
         return Mean(
             _weighted_mean(list(replies.answers.values()), self.participation.share(self.weight, answered)),
             answered,
@@ -221,9 +256,9 @@ class Federation:
         missing = dict.fromkeys(self.names, question) if isinstance(question, Message) else dict(question)
         answers: dict[str, Message] = {}
         failures: dict[str, str] = {}
-        place = self._sequence
+        place = self.sequence
         for _ in range(tries):
-            self._sequence = place
+            self.sequence = place
             replies = self.ask(missing)
             answers.update(replies.answers)
             failures = replies.failures

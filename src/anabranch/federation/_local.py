@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from anabranch.errors import AnabranchError, UsageError
-from anabranch.federation._message import Envelope, Message, numbers_of
+from anabranch.errors import AnabranchError, NotFiniteError, UsageError
+from anabranch.federation._exhausted import exhausted, out_of_memory
+from anabranch.federation._message import Envelope, Message
 from anabranch.federation._privacy import Postprocessor, guarded_answer
-from anabranch.federation._silo import Silo, fused_answer
+from anabranch.federation._silo import Silo, beginning, fused_answer
+from anabranch.federation._verdict import Verdict
 
 LOG = logging.getLogger(__name__)
 
 
 @dataclass
 class Replies:
-    """Answers by silo, sorted by name so that sums do not depend on who was first; `failures` says who gave none."""
+    """Answers by silo, sorted by name so that sums do not depend on who was first; `failures` says who gave none, and
+    `unsound` which of them gave numbers that are not finite."""
 
     answers: dict[str, Message] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    unsound: set[str] = field(default_factory=set)
 
 
 class LocalEngine:
     """Asks silos that live in this process.
 
     `fused` allows a method's fused half to serve all asked silos in one pass. Replies pass through the
-    postprocessors and are checked on arrival, as from any other engine.
+    postprocessors and are checked on arrival, as from any other engine. Memory that runs out, runs out for all: it is
+    nobody's failure, and raised as an ExhaustedError. `verdict` says whether the last fused mean is finite.
     """
 
     def __init__(self, silos: Sequence[Silo], fused: bool = True, postprocessors: Sequence[Postprocessor] = ()) -> None:
@@ -44,6 +48,7 @@ class LocalEngine:
             raise UsageError("Two silos have the same name; every silo needs its own.")
         self.fused = fused
         self.postprocessors = tuple(postprocessors)
+        self.verdict: Verdict | None = None
 
     @property
     def names(self) -> list[str]:
@@ -65,7 +70,12 @@ class LocalEngine:
                 replies.answers[name] = guarded_answer(self.silos[name], envelopes[name], self.postprocessors)
             except AnabranchError as error:
                 replies.failures[name] = str(error)
+                if isinstance(error, NotFiniteError):
+                    replies.failures[name] = f"The answer of silo '{name}' was refused: {error}"
+                    replies.unsound.add(name)
             except Exception as error:  # a silo's fault must not end the run of the others
+                if out_of_memory(error):
+                    raise exhausted(envelopes[name].question.kind) from error
                 replies.failures[name] = f"Silo '{name}' raised {type(error).__name__}: {error}"
             late = time.monotonic() - started
             if timeout is not None and late > timeout and name in replies.answers:
@@ -74,7 +84,7 @@ class LocalEngine:
         return replies
 
     def fused_mean(self, envelope: Envelope, names: Sequence[str], share: Sequence[float]) -> Message | None:
-        """The weighted mean of the replies in one pass; None where that cannot be, or gave numbers not finite."""
+        """The weighted mean of the replies in one pass, which `verdict` says may be used; None where that cannot be."""
         half = fused_answer(type(envelope.question))
         if half is None or not self.fused or not self.can_fuse(envelope.question):
             return None
@@ -84,21 +94,22 @@ class LocalEngine:
         try:
             reply = half(silos, envelope.question, torch.tensor(share))
         except Exception as error:  # whoever is at fault is found, and named, by asking one by one
+            if out_of_memory(error):
+                raise exhausted(envelope.question.kind) from error
             LOG.info("'%s' is asked in turn: together it raised %s", envelope.question.kind, type(error).__name__)
             return None
         guarded = any(reply.kind in postprocessor.kinds for postprocessor in self.postprocessors)
-        return reply if _finite(reply) and not guarded else None
+        self.verdict = Verdict(reply)
+        return None if guarded else reply
+
+    def begin(self, question: Message, names: Sequence[str], number: int) -> None:
+        """Lets silos begin what they will do when they are asked this in round `number`, if they serve it together."""
+        half = beginning(type(question))
+        if half is not None and self.fused and self.can_fuse(question):
+            half([self.silos[name] for name in names], number)
 
     def can_fuse(self, question: Message) -> bool:
         """Whether no postprocessor or limit needs the silos' own answers to this question."""
         touched = {kind for postprocessor in self.postprocessors for kind in postprocessor.kinds}
         limited = any(question.kind in silo.limits for silo in self.silos.values())
         return not limited and not any(kind == question.kind or kind == f"{question.kind}.reply" for kind in touched)
-
-
-def _finite(reply: Message) -> bool:
-    numbers = list(numbers_of(reply).values())
-    # A norm is finite exactly when every number is, short of overflow, and costs one pass for all tensors; they are
-    # added up before they are looked at, because a GPU is waited for each time.
-    norms = [norm.double() for norm in torch._foreach_norm(numbers)] if numbers else []
-    return not norms or math.isfinite(torch.stack(norms).sum().item())

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 import torch
 from torch import Tensor
 
-from anabranch.errors import MessageError
+from anabranch.errors import MessageError, NotFiniteError
 
 KINDS: dict[str, type[Message]] = {}
 SCALARS: tuple[type, ...] = (bool, int, float, str)
@@ -149,7 +149,7 @@ def check(message: object, question: Message | None = None) -> None:
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise MessageError(f"'{message.kind}' arrived with {name} of more than 64 bits.")
         if isinstance(value, float) and not math.isfinite(value):
-            raise MessageError(f"'{message.kind}' arrived with {name} = {value}, which is not a finite number.")
+            raise NotFiniteError(f"'{message.kind}' arrived with {name} = {value}, which is not a finite number.")
         if isinstance(value, str) and not _is_text(value):
             raise MessageError(
                 f"'{message.kind}' arrived with {name} that is no text: half of a character stands alone."
@@ -177,7 +177,7 @@ def _check_tensor(arrived: str, name: str, tensor: Any) -> None:
     if tensor.ndim > MOST_SIDES or max(tensor.shape, default=0) >= LONGEST_SIDE:
         raise MessageError(f"{arrived} {name} of a shape that no message may hold: {tensor.ndim} sides.")
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-        raise MessageError(f"{arrived} numbers in {name} that are not finite.")
+        raise NotFiniteError(f"{arrived} numbers in {name} that are not finite.")
     if tensor.dtype is torch.bool and bool((tensor.view(torch.uint8) > 1).any()):
         raise MessageError(f"{arrived} bytes in {name} that are neither true nor false.")
 

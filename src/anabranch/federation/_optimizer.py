@@ -74,10 +74,13 @@ class OptimizerState:
             self._moments = {name: [torch.zeros_like(leaf) for leaf in leaves] for name in ("exp_avg", "exp_avg_sq")}
             self._moments["step"] = [torch.zeros((), device=leaf.device) for leaf in leaves]
 
-    def step(self, gradients: dict[str, Tensor]) -> None:
-        """One step against the gradients (by name); to ascend, pass them negated."""
+    def step(self, gradients: dict[str, Tensor], bad: Tensor | None = None) -> None:
+        """One step against the gradients (by name); to ascend, pass them negated.
+
+        Where `bad`, a number on the device of the parameters, is 1, Adam leaves parameters and moments as they are.
+        """
         self.aim()
-        self.move(gradients)
+        self.move(gradients, bad)
         self.steps += 1
 
     def aim(self) -> None:
@@ -89,7 +92,7 @@ class OptimizerState:
             self._rate = rate
 
     @torch.no_grad()
-    def move(self, gradients: dict[str, Tensor]) -> None:
+    def move(self, gradients: dict[str, Tensor], bad: Tensor | None = None) -> None:
         """The arithmetic of a step: it changes tensors alone, and can be recorded as a CUDA graph."""
         leaves = [parameter.detach() for parameter in self.parameters.values()]
         slopes = [_laid_out_like(leaf, gradients[name]) for name, leaf in zip(self.parameters, leaves, strict=True)]
@@ -98,18 +101,21 @@ class OptimizerState:
             factor = (self.settings.clip / (norm + 1e-6)).clamp(max=1.0)
             slopes = [slope * factor for slope in slopes]
         if self.settings.name == "adam":
-            self._adam(leaves, slopes, self._rate)
+            self._adam(leaves, slopes, self._rate, bad)
+        elif bad is not None:
+            raise ValueError("only Adam can leave parameters as they are where a number on their device says so")
         elif isinstance(self._rate, Tensor):
             torch._foreach_sub_(leaves, torch._foreach_mul(slopes, self._rate))
         else:
             torch._foreach_add_(leaves, slopes, alpha=-self._rate)
 
-    def _adam(self, leaves: list[Tensor], slopes: list[Tensor], rate: float | Tensor) -> None:
+    def _adam(self, leaves: list[Tensor], slopes: list[Tensor], rate: float | Tensor, bad: Tensor | None) -> None:
         # The function under torch.optim.Adam: the class around it takes as long again for a small network.
         moments = self._moments
         adam(
             *(leaves, slopes, moments["exp_avg"], moments["exp_avg_sq"], [], moments["step"]),
             fused=True,
+            found_inf=bad,
             amsgrad=False,
             beta1=0.9,
             beta2=0.999,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from anabranch.errors import AnabranchError, MessageError, UsageError
+from anabranch.errors import AnabranchError, MessageError, NotFiniteError, UsageError
 from anabranch.federation._audit import digest
 from anabranch.federation._encoding import decode
 from anabranch.federation._local import Replies
@@ -58,6 +58,8 @@ class RemoteEngine:
                 reply = replies.answers[name] = self._accept(name, envelopes[name], data)
             except AnabranchError as error:
                 why = replies.failures[name] = readable(str(error))
+                if isinstance(error, NotFiniteError):
+                    replies.unsound.add(name)
                 self.book({"left_out": name, "why": why, **place})
             else:
                 assert isinstance(data, bytes)
@@ -78,13 +80,13 @@ class RemoteEngine:
         try:
             reply = decode(data)
             if isinstance(reply, Refused):
-                raise AnabranchError(reply.sentence)
+                raise (NotFiniteError if reply.error == NotFiniteError.__name__ else AnabranchError)(reply.sentence)
             expected = reply_type(type(envelope.question))
             if expected is not None and not isinstance(reply, expected):
                 raise MessageError(f"'{envelope.question.kind}' was answered with a '{reply.kind}'.")
             check(reply, envelope.question)
         except MessageError as error:
-            raise MessageError(f"The answer of silo '{name}' was refused: {error}") from error
+            raise type(error)(f"The answer of silo '{name}' was refused: {error}") from error
         return reply
 
 

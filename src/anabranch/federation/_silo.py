@@ -17,20 +17,22 @@ from anabranch.data import Pixels, Points, Table, check_points, split
 from anabranch.data.attributes import AttributeSpace
 from anabranch.errors import DataError, RefusedError, UsageError
 from anabranch.federation._encoding import encode
+from anabranch.federation._means import Means
 from anabranch.federation._message import Envelope, Message
 
 Answer = Callable[["Silo", Any], Message]
 FusedAnswer = Callable[[Sequence["Silo"], Any, Tensor], Message]
+Beginning = Callable[[Sequence["Silo"], int], None]
 A = TypeVar("A", bound=Answer)
 F = TypeVar("F", bound=FusedAnswer)
+B = TypeVar("B", bound=Beginning)
 
-MOST_NUMBERS = 2**30  # held at once for one question: four gibibytes in float32
-MOST_WORK = 2**44  # multiplications for one question: an hour or two on one core
 STEP = 2**20  # multiplications that any step costs, however small: the time to start it
 ANSWERED = "answered/"  # the silo's own count of answers, by kind: part of its state
 
 _ANSWERS: dict[type[Message], Answer] = {}
 _FUSED: dict[type[Message], FusedAnswer] = {}
+_BEGINNINGS: dict[type[Message], Beginning] = {}
 _REPLIES: dict[Answer, type[Message]] = {}
 
 
@@ -58,6 +60,19 @@ def answers_together(kind: type[Message]) -> Callable[[F], F]:
     return register
 
 
+def begins(kind: type[Message]) -> Callable[[B], B]:
+    """Registers what silos of one machine may begin before they are asked: `(silos, round) -> None`.
+
+    It must not wait, and must not change any answer: only when it is computed.
+    """
+
+    def register(function: B) -> B:
+        _BEGINNINGS[kind] = function
+        return function
+
+    return register
+
+
 def reply_type(kind: type[Message]) -> type[Message] | None:
     """The kind of reply that the silo half for this kind of question declares."""
     half = _ANSWERS.get(kind)
@@ -73,6 +88,11 @@ def fused_answer(kind: type[Message]) -> FusedAnswer | None:
     return _FUSED.get(kind)
 
 
+def beginning(kind: type[Message]) -> Beginning | None:
+    """What can be begun before this kind of question is asked, if a method offers it."""
+    return _BEGINNINGS.get(kind)
+
+
 class Silo:
     """One holder of data.
 
@@ -80,7 +100,8 @@ class Silo:
     `state` holds what a method must find again after a restart (tensors by name), `cache` what it can rebuild,
     `gathered` what other silos answered. `limits` bounds how many answers of a kind are given in a run;
     `smallest_group` is the least number of points that an answer may rest on, `smallest_part` the least behind each
-    part of an answer in parts, `most_numbers` and `most_work` what one question may cost. `secret` seeds what the
+    part of an answer in parts, `most_numbers` and `most_work` what one question may cost (None: what the device of its
+    points allows, see `Means`). `secret` seeds what the
     server must not be able to foresee, such as privacy noise. Where labels stand for combinations of attributes,
     `space` says which.
     """
@@ -124,7 +145,8 @@ class Silo:
             space.decode(self.data.label.cpu())  # refuses labels that name no combination
         self.secret = secrets.randbits(62) if secret is None else secret
         self.folder = folder
-        self.most_numbers, self.most_work = MOST_NUMBERS, MOST_WORK
+        self.most_numbers: int | None = None
+        self.most_work: int | None = None
         self.state: dict[str, Tensor] = {}
         self.cache: dict[str, Any] = {}
         self.seed = 0
@@ -196,16 +218,20 @@ class Silo:
         """Whether its points come with labels; where all are 0 they must have been given as such."""
         return self._labelled or bool(self.data.label.any())
 
-    def generator(self, *names: str | int, device: torch.device | str = "cpu") -> torch.Generator:
+    def generator(
+        self, *names: str | int, device: torch.device | str = "cpu", at: int | None = None
+    ) -> torch.Generator:
         """Random numbers for this silo, round and purpose: the same however often the round is repeated.
 
-        Drawn where they are used, they need not travel; but a GPU draws other numbers than a CPU.
+        Drawn where they are used, they need not travel; but a GPU draws other numbers than a CPU. `at` gives those
+        of another round.
         """
-        return seeds.generator(self.seed, "silo", self.name, self.round, *names, device=device)
+        number = self.round if at is None else at
+        return seeds.generator(self.seed, "silo", self.name, number, *names, device=device)
 
-    def shared_generator(self, *names: str | int) -> torch.Generator:
-        """Random numbers that every silo derives alike in this round."""
-        return seeds.generator(self.seed, "shared", self.round, *names)
+    def shared_generator(self, *names: str | int, at: int | None = None) -> torch.Generator:
+        """Random numbers that every silo derives alike in this round, or in another."""
+        return seeds.generator(self.seed, "shared", self.round if at is None else at, *names)
 
     def private_generator(self, *names: str | int) -> torch.Generator:
         """Random numbers that nobody outside the silo can derive, fresh for every question.
@@ -237,11 +263,14 @@ class Silo:
 
         `numbers` are held at once, `work` counts multiplications; the bounds are `most_numbers` and `most_work`.
         """
-        for cost, most, unit in ((numbers, self.most_numbers, "numbers"), (work, self.most_work, "multiplications")):
+        means = Means.of(self.device)
+        most_numbers = means.numbers if self.most_numbers is None else self.most_numbers
+        most_work = means.work if self.most_work is None else self.most_work
+        for cost, most, unit in ((numbers, most_numbers, "numbers"), (work, most_work, "multiplications")):
             if cost > most:
                 raise RefusedError(
                     f"Silo '{self.name}' does not do {what}: it would take {cost:.1e} {unit}, and one question may take"
-                    f" {most:.1e}."
+                    f" {most:.1e} on its {'GPU' if self.device.type == 'cuda' else 'CPU'}."
                 )
 
     def answer(self, envelope: Envelope) -> Message:

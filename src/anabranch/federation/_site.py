@@ -12,6 +12,7 @@ import torch
 from anabranch.errors import AnabranchError, MessageError, RefusedError
 from anabranch.federation._audit import AuditLog, digest, shapes_of
 from anabranch.federation._encoding import encode
+from anabranch.federation._exhausted import exhausted, out_of_memory
 from anabranch.federation._message import Envelope, Message
 from anabranch.federation._policy import Policy
 from anabranch.federation._privacy import Postprocessor, guarded_answer
@@ -81,6 +82,8 @@ class Site:
                 # What went wrong in the site's own code may quote its data: the text stays in the site's log.
                 entry["cause"] = f"{type(error).__name__}: {error}"
                 sentence = f"Site '{self.silo.name}' failed on '{envelope.question.kind}' ({type(error).__name__})."
+                if out_of_memory(error):
+                    sentence = f"Site '{self.silo.name}': {exhausted(envelope.question.kind)}"
                 return self._refused(AnabranchError(sentence), entry)
             return self._answered(envelope, reply, entry)
 

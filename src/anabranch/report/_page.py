@@ -217,7 +217,8 @@ class _Writer:
         if any("dual" in record or "semidual" in record for run in self.content.runs for record in run.metrics):
             caption += " Dual values estimate the optimal cost from below."
         figure = self._draw(training_figure(self.content, self.looks), "training", caption)
-        sentences = [_html.paragraph(text, "note") for run in self.content.runs if (text := _words.failures(run))]
+        said = [text for run in self.content.runs for text in (_words.remarks(run), _words.failures(run)) if text]
+        sentences = [_html.paragraph(text, "note") for text in said]
         return _html.section("training", "Training", figure, *sentences)
 
     def _wire(self) -> str:

@@ -77,6 +77,12 @@ def failures(run: Run) -> str:
     )
 
 
+def remarks(run: Run) -> str:
+    """What a run noted about itself; empty when that is nothing."""
+    noted = list(dict.fromkeys(str(note) for record in run.metrics for note in record.get("notes", [])))
+    return f"{run.method} on {run.problem}, seed {run.config.seed}: {' '.join(noted)}" if noted else ""
+
+
 def count(value: int) -> str:
     """A small number as a word."""
     return WORDS[value] if value < len(WORDS) else str(value)

@@ -259,7 +259,8 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
     if origin in (Union, types.UnionType):
         if value is None:
             return None
-        hint = next(arg for arg in get_args(hint) if arg is not type(None))
+        choices = [arg for arg in get_args(hint) if arg is not type(None)]
+        hint = next((arg for arg in choices if type(value) is arg), choices[-1])
         origin = get_origin(hint)
     if origin is tuple and isinstance(value, list | tuple):
         return tuple(_convert(name, item, get_args(hint)[0]) for item in value)

@@ -152,7 +152,10 @@ def _say_beforehand(config: Config, assembly: Assembly, notes: Notes) -> None:
 def _server(config: Config, folder: RunFolder, federation: Federation, notes: Notes) -> Server:
     """The server half of the method; for a composition with the experts that it starts from, if any."""
     if not config.composes:
-        return FlowServer(config.settings, federation, source_points(config))
+        flow = FlowServer(config.settings, federation, source_points(config))
+        for warning in flow.warnings:
+            notes.say(warning)
+        return flow
     given = given_experts(config, folder)
     server = CompositionServer(config.composed, federation, config.data.space, given[0] if given else None)
     if given:
@@ -181,6 +184,7 @@ def _train(config: Config, folder: RunFolder, server: Server, done: int, notes: 
     earlier = saved = max((r.get("seconds", 0.0) for r in records if r["round"] <= done), default=0.0)
     if _over(config, server, done, earlier):
         return earlier
+    remarks = server.warnings  # into the log once, with its next line
     due, clock = sorted(mark for mark in notes.looks.after if mark > earlier), Clock(earlier)
     with (
         interrupts(lambda: notes.say(stopping(folder))) as interrupted,
@@ -192,8 +196,10 @@ def _train(config: Config, folder: RunFolder, server: Server, done: int, notes: 
             if isinstance(server, CompositionServer) and progress.phase == "experts":
                 keep_experts(folder, server)
             if progress.round % log_every == 0 or last or progress.failures:
-                log.write(json.dumps(_record(progress, server.federation, clock.seconds)) + "\n")
+                record = _record(progress, server.federation, clock.seconds)
+                log.write(json.dumps(record | ({"notes": remarks} if remarks else {})) + "\n")
                 log.flush()
+                remarks = []
             notes.progress(progress, server.federation)
             while due and clock.seconds >= due[0]:
                 with clock.stopped() as seconds:

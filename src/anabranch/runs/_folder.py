@@ -9,7 +9,7 @@ import platform
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -74,15 +74,15 @@ class RunFolder:
             yield
 
     def begin(self, config: Config) -> None:
-        """Writes the config of a new run, or makes sure that the folder holds this very one."""
+        """Writes the config of a new run, or makes sure that the folder holds one with the same result."""
         if (self.path / "config.json").exists():
             started = self.finished or self.checkpoints()
-            if started and (old := self.config()) != config:
+            if started and _result(old := self.config()) != _result(config):
                 raise RunFolderError(
                     f"{self.path} holds another run: {differences(old.to_dict(), config.to_dict())}. Choose another"
                     " folder with --out, or continue that run with 'anabranch resume'."
                 )
-            if started:
+            if self.finished or (started and old == config):
                 return
         self.write_json("environment.json", environment())
         self.write_json("config.json", config.to_dict())
@@ -171,6 +171,11 @@ class RunFolder:
 
     def _checkpoint_path(self, number: int) -> Path:
         return self.path / "checkpoints" / f"round-{number:08d}.checkpoint"
+
+
+def _result(config: Config) -> Config:
+    """The config without what only changes how a result is computed: that may differ when a run goes on."""
+    return replace(config, flow=replace(config.flow, passes=1, compile="auto"))
 
 
 def environment() -> dict[str, str]:

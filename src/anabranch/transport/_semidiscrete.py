@@ -20,6 +20,7 @@ from anabranch.seeds import generator
 from anabranch.transport._cost import Nearest, half_squared_cost, nearest
 
 _MOST_AXES, _AXES = 256, 64  # beyond so many, atoms are grouped by so many random ones
+_SLACKS = 2**24  # of starved atoms at noises, held at once
 _SCORES = 2**19  # held at once on a CPU: they stay in the cache between the product and the argmin
 
 
@@ -86,8 +87,8 @@ class SemiDual:
         """
         residual = self.masses - wins.double() / count
         move = residual.clone()
-        for label in self._levels:
-            groups = int(label.max()) + 1
+        for depth, label in enumerate(self._levels):
+            groups = 2**depth
             missing = torch.zeros(groups, dtype=torch.float64, device=label.device).index_add_(0, label, residual)
             move += (missing * (groups / len(label)) ** 0.25)[label]
         self.duals = self.duals + step * move
@@ -105,11 +106,11 @@ class SemiDual:
         """
         if self.recent[-1] * self.masses.min() < 20:
             return
-        starved = self.recent[:-1] == 0
-        if bool(starved.any()):
-            slack = half_squared_cost(self.atoms[starved], noise) - value - self.duals[starved, None]
-            self.duals = self.duals.clone()
-            self.duals[starved] += slack.min(1).values.clamp_min(0)
+        starved = (self.recent[:-1] == 0).nonzero()[:, 0]
+        self.duals = self.duals.clone()
+        for some in torch.split(starved, max(1, _SLACKS // len(noise))) if len(starved) else ():
+            slack = half_squared_cost(self.atoms[some], noise) - value - self.duals[some, None]
+            self.duals[some] += slack.min(1).values.clamp_min(0)
         self.recent = torch.zeros_like(self.recent)
 
     def fit(self, draw: Callable[[int], Tensor], rounds: int, count: int, first: float, last: float) -> None:

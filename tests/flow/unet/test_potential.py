@@ -4,7 +4,8 @@ from torch.func import functional_call, vmap
 
 from anabranch.errors import UsageError
 from anabranch.flow import network
-from anabranch.flow.unet import ImagePotential, spectral_norm
+from anabranch.flow.unet import ImagePotential, _spectral, spectral_norm
+from anabranch.flow.unet._spectral import spectral_norms
 from anabranch.seeds import generator
 from anabranch.transport import c_transform_descent
 
@@ -114,3 +115,24 @@ def test_it_scales_compiles_and_may_be_bfloat16():
 def test_what_cannot_be_is_refused(options):
     with pytest.raises(UsageError):
         network("cnn-potential", 64, seed=0, **{**TINY, **options})
+
+
+def test_norms_of_many_weights_are_those_of_each():
+    shapes = [(4, 3, 3, 3), (6, 4, 3, 3), (4, 7, 3, 3), (6, 6, 3, 3)]
+    weights = [torch.randn(s, generator=generator(i), dtype=torch.float64) for i, s in enumerate(shapes)]
+    exact = [torch.linalg.matrix_norm(weight.flatten(1), 2) for weight in weights]
+    torch.testing.assert_close(spectral_norms(weights, squarings=12), exact, rtol=1e-8, atol=0)
+
+
+def test_prepared_once_it_is_the_same_function_with_the_same_gradients(monkeypatch):
+    potential = network("cnn-potential", 64, seed=0, **TINY).double()
+    parameters, parts = list(potential.parameters()), images(6).double().split(2)
+    apart = torch.cat([potential(part) for part in parts])
+    taken = []
+    monkeypatch.setattr(_spectral, "spectral_norms", lambda *given: taken.append(1) or spectral_norms(*given))
+    ready = potential.prepared()
+    together = torch.cat([ready(part) for part in parts])
+    assert len(taken) == 1
+    torch.testing.assert_close(together, apart, rtol=1e-12, atol=1e-12)
+    ours, theirs = (torch.autograd.grad(values.square().sum(), parameters) for values in (together, apart))
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)

@@ -109,7 +109,7 @@ def pairs(silos):
     costs, usage = [], []
     for silo in silos:
         table = half_of(silo).coupling
-        costs.append(0.5 * (table.noise - silo.data.x[table.index]).square().sum(1).mean())
+        costs.append(0.5 * (table.noise[:] - silo.data.x[table.index]).square().sum(1).mean())
         usage.append(torch.bincount(table.index, minlength=len(silo)) * len(silo) / len(table.index))
     return float(sum(costs) / len(costs)), torch.cat(usage)
 

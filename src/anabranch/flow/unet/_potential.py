@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 from anabranch.errors import UsageError
 from anabranch.flow._networks import register_network
 from anabranch.flow.unet._configuration import check_shape
-from anabranch.flow.unet._spectral import SpectralConv
+from anabranch.flow.unet._spectral import SpectralConv, normalised
 
 SMALLEST = 4  # the side of the last maps
 
@@ -49,9 +50,20 @@ class ImagePotential(nn.Module):
         self.head = nn.Linear(widths[-1], 1)
 
     def forward(self, x: Tensor) -> Tensor:
+        return self.prepared()(x)
+
+    def prepared(self) -> Callable[[Tensor], Tensor]:
+        """f with the norms of its weights taken once, for many evaluations; gradients reach the parameters through it.
+
+        For as long as the parameters stay as they are.
+        """
+        weights = [layer.weight for layer in self.layers if isinstance(layer, SpectralConv)]
+        return partial(self._evaluated, normalised(weights))
+
+    def _evaluated(self, weights: Sequence[Tensor], x: Tensor) -> Tensor:
         h = x.to(self.head.weight.dtype).reshape(-1, *self.shape)
-        for layer in self.layers:
-            h = F.silu(layer(h))
+        for layer, weight in zip(self.layers, weights, strict=True):
+            h = F.silu(layer(h, weight))
         values: Tensor = self.head(h.mean(dim=(2, 3))).squeeze(-1)
         return self.scale * values.to(x.dtype)
 

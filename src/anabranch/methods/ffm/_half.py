@@ -29,6 +29,7 @@ from anabranch.federation import STEP, Silo
 from anabranch.flow import Path, PathSample, network, path, price_of_row
 from anabranch.methods.ffm._messages import Prepare
 from anabranch.methods.ffm._settings import COUPLINGS, IMAGE_NETWORKS, POTENTIAL_COUPLINGS, FlowMatching
+from anabranch.methods.ffm._speed import compile_in_place, compiles, layout
 
 _LAYER = 2**12  # numbers that a layer costs, however narrow
 _SWEEPS = 2000  # over a matrix of costs, at most: Sinkhorn's iterations
@@ -66,12 +67,12 @@ class FlowHalf:
         """Where the silo's points are, and all that is computed with them."""
         return self.data.device
 
-    def draw(self, silo: Silo, generator: torch.Generator, step: int = 0) -> Pairs:
-        """One batch of pairs."""
+    def draw(self, silo: Silo, generator: torch.Generator, step: int = 0, at: int | None = None) -> Pairs:
+        """One batch of pairs, of this round or `at` another."""
         if self.coupling is None:
             raise RefusedError(f"Silo '{silo.name}' has no pairs yet: noises must be assigned before training.")
         silo.rests_on(min(self.settings.flow.batch, len(silo)))
-        shared = silo.shared_generator("pool", step)
+        shared = silo.shared_generator("pool", step, at=at)
         return self.coupling.draw(self.data, self.source, self.settings.flow.batch, generator, shared)
 
     def velocity(self, x: Tensor, t: Tensor) -> Tensor:
@@ -98,15 +99,15 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
     """The half that these settings describe, with a potential that the silo may have kept from before a restart."""
     settings = FlowMatching.from_json(question.settings)
     flow, dimension = settings.flow, silo.data.dimension
-    silo.affords("a network of this size", 6 * settings.least_parameters)  # before it is built
-    cost = cost_of_step(settings, dimension, question.weight)
-    silo.affords("a training step with these settings", cost.numbers, cost.work)
+    check_means(silo, settings, dimension, question.weight)
     source: Source = Cloud(question.source) if question.source is not None else shape(flow.source, dimension)
     if flow.dtype != torch.float32:
         source = _Precise(source, flow.dtype)
     device = silo.device
     data = silo.data.cast(flow.dtype).to(device)  # labels too
-    field = flow_network(settings, dimension).to(device)
+    field = _emptied(flow_network(settings, dimension, device=device))
+    if compiles(settings, device):
+        compile_in_place(field)
     potential = potential_network(settings, dimension)
     potential = potential.to(device) if potential is not None else None
     kept = {name.removeprefix("potential/"): t for name, t in silo.state.items() if name.startswith("potential/")}
@@ -116,8 +117,23 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
     if potential is not None:
         coupling = potential_coupling(settings, question.weight, potential)
     elif settings.coupling.name in COUPLINGS:
-        coupling = COUPLINGS[settings.coupling.name](settings.coupling, question.weight)
+        chosen = settings.coupling_on(device.type == "cuda")
+        coupling = COUPLINGS[chosen.name](chosen, question.weight)
     return FlowHalf(settings, question.weight, data, source, path(flow.path, flow.sigma), field, potential, coupling)
+
+
+def _emptied(module: nn.Module) -> nn.Module:
+    """The module without numbers of its own, which take as much memory as those that every question brings."""
+    for parameter in module.parameters():
+        parameter.data = parameter.new_zeros(()).expand(parameter.shape)
+    return module
+
+
+def check_means(silo: Silo, settings: FlowMatching, dimension: int, weight: float) -> None:
+    """Refuses settings that are beyond the silo's means, before anything is built."""
+    silo.affords("a network of this size", 6 * settings.least_parameters)
+    cost = cost_of_step(settings, dimension, weight)
+    silo.affords("a training step with these settings", cost.numbers, cost.work)
 
 
 @dataclass(frozen=True)
@@ -154,7 +170,8 @@ def cost_of_images(settings: FlowMatching, dimension: int) -> StepCost:
     flow, coupling, potential = settings.flow, settings.coupling, settings.potential
     x, t = torch.zeros(1, dimension, dtype=flow.dtype), torch.zeros(1, dtype=flow.dtype)
     found = price_of_row(flow_network(settings, dimension), x, t)
-    numbers, work = 6 * found.parameters + flow.batch * found.numbers, 3 * flow.batch * found.work
+    rows = -(-flow.batch // flow.passes)
+    numbers, work = 6 * found.parameters + rows * found.numbers, 3 * flow.batch * found.work
     network = potential_network(settings, dimension)
     if network is not None:
         row = price_of_row(network, x)
@@ -173,13 +190,15 @@ def half_of(silo: Silo) -> FlowHalf:
     return half
 
 
-def flow_network(settings: FlowMatching, dimension: int, seed: int = 0) -> nn.Module:
-    """The velocity's network."""
-    flow = settings.flow
+def flow_network(
+    settings: FlowMatching, dimension: int, seed: int = 0, device: torch.device | str = "cpu"
+) -> nn.Module:
+    """The velocity's network, on the device."""
+    flow, place = settings.flow, torch.device(device)
     options: dict[str, object] = {"hidden": flow.hidden, "layers": flow.layers}
     if flow.network in IMAGE_NETWORKS:
-        options = asdict(settings.images)
-    return network(flow.network, dimension, seed, **options).to(flow.dtype)
+        options = asdict(settings.images) | layout(settings, place)
+    return network(flow.network, dimension, seed, **options).to(place, flow.dtype)
 
 
 def potential_network(settings: FlowMatching, dimension: int, seed: int = 0) -> nn.Module | None:
@@ -219,8 +238,12 @@ def evaluated(field: nn.Module, settings: FlowMatching, x: Tensor, t: Tensor) ->
 
 def computes_in_half(settings: FlowMatching, device: torch.device) -> bool:
     """Whether passes are computed in bfloat16: where asked for, for images, and on a GPU that can."""
-    wanted = settings.flow.precision == "bfloat16" and settings.flow.network in IMAGE_NETWORKS
-    return wanted and device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return wants_half(settings) and device.type == "cuda" and torch.cuda.is_bf16_supported()
+
+
+def wants_half(settings: FlowMatching) -> bool:
+    """Whether bfloat16 is asked for, and for images."""
+    return settings.flow.precision == "bfloat16" and settings.flow.network in IMAGE_NETWORKS
 
 
 @contextmanager

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
+from anabranch.coupling import potential_duals
 from anabranch.errors import RefusedError
 from anabranch.federation import Done, Federation, OptimizerState, ServerOptimizer, Silo, answers, answers_together
 from anabranch.methods.ffm._half import (
@@ -58,22 +58,28 @@ def _ready(silo: Silo, question: PotentialGradient) -> tuple[FlowHalf, nn.Module
     if half.potential is None:
         raise RefusedError(f"The coupling '{half.settings.coupling.name}' has no potential to improve.")
     load_parameters(half.potential, question.potential)
+    silo.rests_on(min(half.settings.potential.batch, len(silo)))
     return half, half.potential
 
 
-def _dual(silo: Silo, half: FlowHalf, potential: nn.Module) -> Tensor:
-    coupling = potential_coupling(half.settings, half.weight, potential)
-    size, shared = half.settings.potential.batch, silo.shared_generator("potential")
-    silo.rests_on(min(size, len(silo)))
-    generator = silo.generator("potential", device=half.device)
-    return coupling.dual(half.data, half.source, size, generator, shared)
+def _duals(silos: Sequence[Silo], halves: Sequence[FlowHalf], potential: nn.Module) -> Tensor:
+    """Every silo's part of the semi-dual, with its own random numbers, all through one module."""
+    first = halves[0]
+    return potential_duals(
+        [potential_coupling(half.settings, half.weight, potential) for half in halves],
+        [half.data for half in halves],
+        first.source,
+        first.settings.potential.batch,
+        [silo.generator("potential", device=half.device) for silo, half in zip(silos, halves, strict=True)],
+        [silo.shared_generator("potential") for silo in silos],
+    )
 
 
 @answers(PotentialGradient)
 def potential_gradient(silo: Silo, question: PotentialGradient) -> PotentialGradientReply:
     """∇_φ of the silo's part of the semi-dual on one batch."""
     half, potential = _ready(silo, question)
-    value = _dual(silo, half, potential)
+    value = _duals([silo], [half], potential)[0]
     return PotentialGradientReply(gradients(value, potential), value.detach())
 
 
@@ -81,10 +87,10 @@ def potential_gradient(silo: Silo, question: PotentialGradient) -> PotentialGrad
 def potential_gradient_together(
     silos: Sequence[Silo], question: PotentialGradient, weights: Tensor
 ) -> PotentialGradientReply:
-    """The same for many silos, all through one module, so that one backward pass serves them."""
+    """The same for many silos, in one descent and one backward pass."""
     halves = [_ready(silo, question) for silo in silos]
     potential = halves[0][1]
-    values = torch.stack([_dual(silo, half, potential) for silo, (half, _) in zip(silos, halves, strict=True)])
+    values = _duals(silos, [half for half, _ in halves], potential)
     value = (values * weights.to(values)).sum()
     return PotentialGradientReply(gradients(value, potential), value.detach())
 

@@ -11,19 +11,19 @@ every silo trains on the pairs that it won.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from anabranch import seeds
-from anabranch.coupling import SemiDiscrete
-from anabranch.data import Shape, shape
+from anabranch.coupling import Noises, SemiDiscrete
 from anabranch.errors import RefusedError
 from anabranch.federation import STEP, Done, Federation, Silo, answers
 from anabranch.methods.ffm._half import FlowHalf, half_of
 from anabranch.methods.ffm._messages import Award, Awarded, Lookup, Scores, Settle
+from anabranch.methods.ffm._noise import BLOCK, rows_at_once, shared_noise, shared_stream
 from anabranch.methods.ffm._settings import SemiDiscreteSettings
 from anabranch.transport import Nearest, SemiDual, bisect, lookup
 
@@ -90,22 +90,6 @@ def block_size(noises: int, block: int, number: int) -> int:
     return min(block, noises - number * block)
 
 
-def shared_noise(half: FlowHalf, numbers: Tensor, purpose: str, block: int, count: int) -> Tensor:
-    """The noises of a block, drawn on the CPU: the same on every silo and device, chosen by nobody alone."""
-    seed = seeds.derive(0, "semidiscrete", *numbers.tolist())
-    if not isinstance(half.source, Shape):
-        return half.source.points(count, seeds.generator(seed, purpose, block)).float().to(half.device)
-    return _formula_noise(half.source.name, half.source.dimension, seed, purpose, block, count, half.device)
-
-
-@lru_cache(maxsize=1)
-def _formula_noise(
-    name: str, dimension: int, seed: int, purpose: str, block: int, count: int, device: torch.device
-) -> Tensor:
-    """Drawn once for all silos of a process, which ask one after the other; nobody changes it."""
-    return shape(name, dimension).points(count, seeds.generator(seed, purpose, block)).float().to(device)
-
-
 def dual_of(silo: Silo, half: FlowHalf) -> SemiDual:
     """The silo's atoms with their duals; groups of neighbouring points stand for them when protected."""
     found = silo.cache.get("semidual")
@@ -115,9 +99,11 @@ def dual_of(silo: Silo, half: FlowHalf) -> SemiDual:
     group = max(half.settings.coupling.group, silo.smallest_group)
     if group > len(x):
         raise RefusedError(f"Silo '{silo.name}' answers for groups of {group} points or more, and holds {len(x)}.")
-    label = (bisect(x.cpu(), group)[-1] if group > 1 else torch.arange(len(x))).to(x.device)
-    size = torch.bincount(label)
-    atoms = torch.zeros(len(size), x.shape[1], device=x.device).index_add_(0, label, x) / size[:, None]
+    atoms, size = x, torch.ones(len(x), dtype=torch.long, device=x.device)
+    if group > 1:
+        label = bisect(x.cpu(), group)[-1].to(x.device)
+        size = torch.bincount(label)
+        atoms = torch.zeros(len(size), x.shape[1], device=x.device).index_add_(0, label, x) / size[:, None]
     dual = SemiDual.start(atoms, half.weight * size / len(x))
     if "semidiscrete/duals" in silo.state:
         for name in DUAL_STATE:
@@ -140,17 +126,21 @@ def look_up(silo: Silo, question: Lookup) -> Scores:
     """min_j c(x0, x_j) − g_j over the silo's own atoms, for noises that the silo had a say in."""
     half = half_of(silo)
     dual, dimension = dual_of(silo, half), silo.data.dimension
-    # Where duals still move, starved atoms are compared with every noise at once.
-    width = dimension if question.settled else dimension + len(dual.atoms)
+    # Where duals still move, starved atoms are compared with all noises of the lookup, which then must be there.
+    size = min(question.count, rows_at_once(dimension)) if question.settled else question.count
     work = question.count * dimension * len(dual.atoms)
-    silo.affords(f"a lookup of {question.count} noises", question.count * width, work)
+    silo.affords(f"a lookup of {question.count} noises", question.count + size * dimension, work)
     _check_numbers(silo, question.numbers)
-    noise = shared_noise(half, question.numbers, question.purpose, question.block, question.count)
-    found = dual.lookup(noise, average=question.settled)
+    if not 0 <= question.block < BLOCK // 2 or question.count >= BLOCK:
+        raise RefusedError(f"Silo '{silo.name}' was asked about {question.count} noises of block {question.block}.")
+    asked, found = (question.purpose, question.block), []
+    for first in range(0, question.count, size):
+        noise = shared_noise(half, question.numbers, *asked, min(size, question.count - first), first)
+        found.append(dual.lookup(noise, average=question.settled))
     if not question.settled:
-        dual.feed(noise, found.value)
-    silo.cache["lookup"] = ((question.purpose, question.block), found.index)
-    return Scores(found.value.float().cpu())
+        dual.feed(noise, found[0].value)
+    silo.cache["lookup"] = (asked, torch.cat([part.index for part in found]))
+    return Scores(torch.cat([part.value for part in found]).float().cpu())
 
 
 @answers(Award)
@@ -160,10 +150,13 @@ def award(silo: Silo, question: Award) -> Awarded:
     place, index = silo.cache.get("lookup", (None, None))
     if place != (question.purpose, question.block) or len(index) != len(question.won):
         raise RefusedError(f"Silo '{silo.name}' was awarded noises of a lookup that it has not answered.")
-    wins = torch.bincount(index[question.won.to(index.device)], minlength=len(dual.atoms))
+    mine = index[question.won.to(index.device)]
+    wins = torch.bincount(mine, minlength=len(dual.atoms))
     if question.store:
         packed = np.packbits(question.won.cpu().numpy())
         silo.state[f"semidiscrete/won/{question.block:06d}"] = torch.from_numpy(packed)
+        # The atoms too: found again on another device, a near tie could fall the other way.
+        silo.state[f"semidiscrete/atoms/{question.block:06d}"] = mine.int().cpu()
     if question.step:
         dual.ascend(wins, len(index), question.step, question.average)
         silo.state.update({f"semidiscrete/{name}": torch.as_tensor(getattr(dual, name)) for name in DUAL_STATE})
@@ -191,41 +184,56 @@ def settle(silo: Silo, question: Settle) -> Done:
         if not len(noise):
             raise RefusedError(f"Silo '{silo.name}' won none of {question.noises} noises; assign more of them.")
         fine.fit(
-            lambda count: noise[torch.randint(len(noise), (count,), generator=generator).to(noise.device)],
+            lambda count: noise[torch.randint(len(noise), (count,), generator=generator)],
             options.local_rounds,
             options.count,
             options.first,
             options.last,
         )
         silo.state["semidiscrete/fine"] = fine.average
+        parts = torch.split(torch.arange(len(noise)), rows_at_once(dimension))
+        found = [fine.lookup(noise[part], average=True).index for part in parts]
+        silo.state["semidiscrete/points"] = torch.cat(found).int().cpu()
     half.coupling = table(silo, half)
+    for name in ("semidual", "lookup"):  # as large as the data; made again from the state where they are asked for
+        silo.cache.pop(name, None)
     return Done()
 
 
-def noises_won(silo: Silo, half: FlowHalf) -> Tensor:
-    """All noises that the silo won in the bulk assignment, drawn again from the shared seed."""
+def noises_won(silo: Silo, half: FlowHalf) -> Noises:
+    """All noises that the silo won in the bulk assignment, by their numbers in the shared stream."""
     noises, size = silo.state["semidiscrete/shape"].tolist()
-    if noises < 1 or size < 1:
-        raise RefusedError(f"Silo '{silo.name}' was told of {noises} noises in blocks of {size}.")
-    numbers, won = silo.state["semidiscrete/numbers"], []
-    for block in range(-(-noises // size)):
+    won = []
+    for block in range(_blocks_awarded(silo)):
         count = block_size(noises, size, block)
         packed = silo.state[f"semidiscrete/won/{block:06d}"].numpy()
         if len(packed) != -(-count // 8):  # numpy would make up the missing ones
             raise RefusedError(f"Silo '{silo.name}' was told of {count} noises in block {block}, but awarded others.")
-        mask = torch.from_numpy(np.unpackbits(packed, count=count).astype(bool))
-        won.append(shared_noise(half, numbers, "pool", block, count)[mask.to(half.device)])
-    return torch.cat(won)
+        won.append(block * BLOCK + np.flatnonzero(np.unpackbits(packed, count=count)))
+    stream = shared_stream(half, silo.state["semidiscrete/numbers"], "pool")
+    return Noises(stream, torch.from_numpy(np.concatenate(won)).to(half.device))
+
+
+def _blocks_awarded(silo: Silo) -> int:
+    noises, size = silo.state["semidiscrete/shape"].tolist()
+    if noises < 1 or size < 1:
+        raise RefusedError(f"Silo '{silo.name}' was told of {noises} noises in blocks of {size}.")
+    return int(-(-noises // size))
 
 
 def table(silo: Silo, half: FlowHalf) -> SemiDiscrete | None:
-    """The pairs that the silo trains on, once they exist; rebuilt from a few bits a noise after a restart."""
+    """The pairs that the silo trains on, once they exist; found again, not made again, after a restart."""
     if "semidiscrete/shape" not in silo.state:
         return None
-    dual, noise = dual_of(silo, half), noises_won(silo, half)
-    fine = silo.state.get("semidiscrete/fine")
-    found = lookup(noise, silo.data.x, fine.to(noise.device)) if fine is not None else dual.lookup(noise, average=True)
-    return SemiDiscrete(noise.to(half.settings.flow.dtype), found.index)
+    kept = [f"semidiscrete/atoms/{block:06d}" for block in range(_blocks_awarded(silo))]
+    if not all(name in silo.state for name in kept):
+        raise RefusedError(
+            f"Silo '{silo.name}' does not hold all its pairs, or those of a version that drew other noises. Train anew."
+        )
+    noise = noises_won(silo, half)
+    points = silo.state.get("semidiscrete/points")  # where atoms are groups
+    index = torch.cat([silo.state[name] for name in kept]) if points is None else points
+    return SemiDiscrete(replace(noise, dtype=half.settings.flow.dtype), index.long().to(half.device))
 
 
 def place(silo: Silo, noise: Tensor) -> Nearest:

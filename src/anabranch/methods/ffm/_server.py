@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from anabranch import seeds
 from anabranch.errors import UsageError
-from anabranch.federation import Federation, ServerOptimizer
+from anabranch.federation import Federation, Following, ServerOptimizer
 from anabranch.flow import MovingAverage, Velocity
 from anabranch.methods._phases import Phase, Phased, Progress
 from anabranch.methods.ffm import _silo
-from anabranch.methods.ffm._half import computes_in_half, flow_network
+from anabranch.methods.ffm._half import computes_in_half, flow_network, wants_half
+from anabranch.methods.ffm._memory import spared
 from anabranch.methods.ffm._messages import Gradient, LocalSteps, Prepare
 from anabranch.methods.ffm._potential import PotentialServer
 from anabranch.methods.ffm._semidiscrete import SemiDiscreteServer
 from anabranch.methods.ffm._settings import POTENTIAL_COUPLINGS, FlowMatching
+from anabranch.methods.ffm._speed import AUTO_ROWS, attempt, compile_in_place, compiles, tuned
 
 __all__ = ["FlowServer", "Phase", "Progress"]
+LOG = logging.getLogger(__name__)
+Metrics = dict[str, float | Tensor]
 SILO_HALF = _silo  # importing the server half registers the silo half
 
 
@@ -26,7 +33,7 @@ class FlowServer(Phased):
     """Federated flow matching (FFM, Algorithms 1–5; SD).
 
     Iterating `run` trains; between rounds `state` is all that a later `load` needs to go on as if nothing had happened.
-    It opens no file and knows no engine.
+    It opens no file and knows no engine. `warnings` are sentences for whoever described the run.
     """
 
     def __init__(self, settings: FlowMatching, federation: Federation, source: Tensor | None = None) -> None:
@@ -35,13 +42,15 @@ class FlowServer(Phased):
         flow, seed = settings.flow, federation.seed
         self.settings = settings
         self.federation = federation
-        self.network = flow_network(settings, federation.dimension, seeds.derive(seed, "flow")).to(federation.device)
+        self.warnings = warnings_of(settings, federation)
+        self.network = flow_network(settings, federation.dimension, seeds.derive(seed, "flow"), federation.device)
         self.network.eval()  # the server only samples: silos train, and drop out
         rule = ServerOptimizer(flow.optimizer, flow.rate, flow.schedule, flow.rounds, flow.warm_up, flow.clip)
         if flow.local_steps:
             rule = ServerOptimizer("sgd", 1.0)  # parameters are averaged: the pseudo-gradient is taken whole
         self.optimizer = rule.begin(dict(self.network.named_parameters()))
         self.average = MovingAverage(self.parameters, flow.average)
+        self.following = Following(federation, self.optimizer, then=lambda: self.average.update(self.parameters))
         self.potential: PotentialServer | None = None
         self.semidiscrete: SemiDiscreteServer | None = None
         if settings.coupling.name == "semidiscrete":
@@ -51,7 +60,8 @@ class FlowServer(Phased):
         self.phases = self._phases()
         self.failures: dict[str, str] = {}
         text = settings.to_json()
-        federation.everyone({name: Prepare(text, federation.weight[name], source) for name in federation.names})
+        with spared(settings, "flow"):
+            federation.everyone({name: Prepare(text, federation.weight[name], source) for name in federation.names})
 
     @property
     def parameters(self) -> dict[str, Tensor]:
@@ -60,6 +70,7 @@ class FlowServer(Phased):
 
     def velocity(self, averaged: bool = True) -> Velocity:
         """v(x, t) with the averaged parameters (or the last ones), for sampling."""
+        self.following.settle()
         return _velocity(self.network, self.settings, self.average.parameters if averaged else self.parameters)
 
     @staticmethod
@@ -67,13 +78,14 @@ class FlowServer(Phased):
         settings: FlowMatching, dimension: int, state: dict[str, Tensor], device: torch.device | str = "cpu"
     ) -> Velocity:
         """v(x, t) of a checkpoint's averaged parameters, computed there; needs neither silos nor data."""
-        empty = flow_network(settings, dimension).eval().to(device)
+        empty = flow_network(settings, dimension, device=device).eval()
         average = MovingAverage({name: p.detach() for name, p in empty.named_parameters()}, settings.flow.average)
         average.load({n.removeprefix("average/"): t for n, t in state.items() if n.startswith("average/")})
         return _velocity(empty, settings, average.parameters)
 
     def state(self) -> dict[str, Tensor]:
         """Everything a checkpoint of the server must hold."""
+        self.following.settle()
         state = self.optimizer.state("flow")
         state.update({f"average/{name}": tensor for name, tensor in self.average.state().items()})
         if self.potential is not None:
@@ -84,6 +96,7 @@ class FlowServer(Phased):
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Continues from a checkpoint, to the bit."""
+        self.following.forget()
         self.optimizer.load("flow", state)
         self.average.load({n.removeprefix("average/"): t for n, t in state.items() if n.startswith("average/")})
         if self.potential is not None:
@@ -96,13 +109,22 @@ class FlowServer(Phased):
     def _phases(self) -> list[Phase]:
         phases: list[Phase] = []
         if self.potential is not None and self.settings.potential.before:
-            phases.append(Phase("potential", self.settings.potential.before, self._improve_potential))
+            phases.append(self._phase("potential", self.settings.potential.before, self._improve_potential))
         if self.semidiscrete is not None:
-            phases.append(Phase("duals", self.settings.semidiscrete.rounds, self.semidiscrete.fit))
-            phases.append(Phase("assign", self.semidiscrete.blocks, self._assign))
-        return [*phases, Phase("flow", self.settings.flow.rounds, self._train)]
+            phases.append(self._phase("duals", self.settings.semidiscrete.rounds, self.semidiscrete.fit))
+            phases.append(self._phase("assign", self.semidiscrete.blocks, self._assign))
+        return [*phases, self._phase("flow", self.settings.flow.rounds, self._train)]
 
-    def _improve_potential(self, number: int) -> dict[str, float | Tensor]:
+    def _phase(self, name: str, rounds: int, step: Callable[[int], Metrics]) -> Phase:
+        """A phase whose rounds are computed as fast as the device can, and say what to lower if memory runs out."""
+
+        def guarded(number: int) -> Metrics:
+            with tuned(self.settings, self.federation.device), spared(self.settings, name):
+                return step(number)
+
+        return Phase(name, rounds, guarded)
+
+    def _improve_potential(self, number: int) -> Metrics:
         assert self.potential is not None
         metrics = self.potential.update()
         self.failures = self.potential.failures
@@ -110,36 +132,61 @@ class FlowServer(Phased):
             self.potential.share()
         return metrics
 
-    def _assign(self, number: int) -> dict[str, float | Tensor]:
+    def _assign(self, number: int) -> Metrics:
         assert self.semidiscrete is not None
         metrics = self.semidiscrete.assign(number)
         if number == self.semidiscrete.blocks:
             self.semidiscrete.settle()
         return metrics
 
-    def _train(self, number: int) -> dict[str, float | Tensor]:
+    def _train(self, number: int) -> Metrics:
         flow, every = self.settings.flow, self.settings.potential.every
         travelling = self.potential.parameters if self.potential is not None and every else {}
         question: Gradient | LocalSteps = Gradient(self.parameters, travelling)
         if flow.local_steps:
             question = LocalSteps(self.parameters, travelling, flow.local_steps, flow.local_rate)
-        mean = self.federation.mean(question, self.federation.chosen())
-        self.optimizer.step(mean.reply.gradients)
-        self.average.update(self.parameters)
-        self.failures = mean.failures
-        metrics: dict[str, float | Tensor] = {"loss": mean.reply.loss, "answered": len(mean.answered)}
+        last = number == flow.rounds
+        mean = self.following.take(question, self.federation.chosen(), () if last else self.federation.chosen(ahead=1))
+        if last:
+            self.following.settle()
+        self.failures = self.following.failures
+        metrics: Metrics = {"answered": 0}
+        if mean is not None:
+            metrics = {"loss": mean.reply.loss, "answered": len(mean.answered)}
         if self.potential is not None and every and number % every == 0:
             metrics["semidual"] = self.potential.update()["semidual"]
         return metrics
+
+
+def warnings_of(settings: FlowMatching, federation: Federation) -> list[str]:
+    """What will not be as the settings say, also said in the log."""
+    found: list[str] = []
+    here = hasattr(federation.engine, "device")  # silos that are elsewhere compute where we do not know
+    if here and wants_half(settings) and not computes_in_half(settings, federation.device):
+        found.append(
+            f"flow.precision is 'bfloat16', which this {'GPU' if federation.device.type == 'cuda' else 'CPU'} does not"
+            " compute networks of images with; they are computed in float32, in more time and memory."
+        )
+    for sentence in found:
+        LOG.info(sentence)
+    return found
 
 
 def _velocity(module: nn.Module, settings: FlowMatching, parameters: dict[str, Tensor]) -> Velocity:
     like = next(iter(parameters.values()))
     dtype = torch.bfloat16 if computes_in_half(settings, like.device) else like.dtype
     fixed = {name: tensor.to(dtype, copy=True) for name, tensor in parameters.items()}
+    at_once = settings.flow.compile is True
+    evaluated = 0
 
     def velocity(x: Tensor, t: Tensor) -> Tensor:
-        value: Tensor = functional_call(module, fixed, (x.to(like), t.to(like.device)))
+        nonlocal evaluated
+        if compiles(settings, like.device) and (at_once or evaluated >= AUTO_ROWS):  # a few images do not pay for it
+            compile_in_place(module)
+        evaluated += len(x)
+        inputs = x.to(like), t.to(like.device)
+        with tuned(settings, like.device):
+            value: Tensor = attempt(module, lambda: functional_call(module, fixed, inputs))
         return value.to(x)
 
     return velocity

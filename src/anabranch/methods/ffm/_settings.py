@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 
 from anabranch.coupling import Coupling, Independent, MinibatchOT
 from anabranch.errors import UsageError, unknown
 
-PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
+PRECISIONS = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.float32,  # points and parameters; images are computed in it
+    "tf32": torch.float32,  # as GPUs round products of matrices
+}
+SHARP = 0.002  # ε that stands for an exact plan: 97 % of what OT gains on images; 0.05, fit for few dimensions, 9 %
+LARGEST_ASSIGNMENT = 512  # points a side up to which a GPU is faster served by an exact assignment on the CPU
 IMAGE_NETWORKS = frozenset({"unet", "cnn-potential"})
 MOST_BLOCKS = 64  # a level; building more takes time, which a silo would spend before it could refuse
 POTENTIAL_COUPLINGS = ("potential", "entropic", "balanced")
@@ -51,8 +58,10 @@ def coupling_names() -> list[str]:
 class FlowSettings:
     """The flow and its training.
 
-    `rounds` of `batch` pairs a silo, in the `precision` of float32 or float64; with "bfloat16" images are computed in
-    it on a GPU that can, while parameters and points stay float32. `optimizer`, `rate`, `schedule`, `warm_up` and
+    `rounds` of `batch` pairs a silo, whose gradient is summed over `passes` if more than one, in less memory. The
+    `precision` is float32 or float64; with "bfloat16" images are computed in it on a GPU that can, while parameters and
+    points stay float32, and with "tf32" a GPU rounds products of matrices. `compile` lets torch compile the network:
+    true, false, or "auto" for images on a GPU. `optimizer`, `rate`, `schedule`, `warm_up` and
     `clip` act on the aggregate at the server; `average` is the decay of the parameters' moving average, which samples
     come from. With `local_steps` E > 0 silos take E steps of their own at `local_rate` and the server averages
     parameters (FedAvg) instead of gradients.
@@ -67,6 +76,8 @@ class FlowSettings:
     sigma: float = 0.0
     rounds: int = 4000
     batch: int = 256
+    passes: int = 1
+    compile: bool | str = "auto"
     optimizer: str = "adam"
     rate: float = 2e-3
     schedule: str = "cosine"
@@ -75,6 +86,12 @@ class FlowSettings:
     average: float = 0.999
     local_steps: int = 0
     local_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.compile, bool) and self.compile != "auto":
+            raise UsageError(f'flow.compile is {self.compile!r}; write true, false or "auto".')
+        if self.passes < 1:
+            raise UsageError(f"flow.passes is {self.passes}; a batch is computed in one or more.")
 
     @property
     def dtype(self) -> torch.dtype:
@@ -115,13 +132,14 @@ class ImageSettings:
 class CouplingSettings:
     """Which x0 meets which x1: the coupling's name and the options of those that have some.
 
-    `solver`, `replacement` and `epsilon` belong to minibatch OT, `candidates`, `transform`, `descent_steps` and
-    `descent_rate` to the potential couplings, `epsilon` to the entropic one as well. `group` is the least number of
-    points that an answer of the semi-discrete coupling may rest on: 1 is bare, more is protected.
+    `solver`, `replacement` and `epsilon` belong to minibatch OT: "exact", "sinkhorn", or "auto", which is exact but for
+    batches of more than 512 on a GPU, with ε at most 0.002. `candidates`, `transform`, `descent_steps` and
+    `descent_rate` belong to the potential couplings, `epsilon` to the entropic one as well. `group` is the least number
+    of points that an answer of the semi-discrete coupling may rest on: 1 is bare, more is protected.
     """
 
     name: str = "independent"
-    solver: str = "exact"
+    solver: str = "auto"
     replacement: bool = False
     epsilon: float = 0.05
     candidates: int = 256
@@ -144,7 +162,8 @@ def _independent(options: CouplingSettings, weight: float) -> Coupling:
 
 @register_coupling("minibatch")
 def _minibatch(options: CouplingSettings, weight: float) -> Coupling:
-    return MinibatchOT(options.solver, options.epsilon, options.replacement)
+    solver = "exact" if options.solver == "auto" else options.solver
+    return MinibatchOT(solver, options.epsilon, options.replacement)
 
 
 @dataclass(frozen=True)
@@ -227,6 +246,15 @@ class FlowMatching:
                 " have no effect; choose the path 'linear'."
             )
 
+    def coupling_on(self, gpu: bool) -> CouplingSettings:
+        """The coupling, with a solver that fits where it computes."""
+        chosen = self.coupling
+        if chosen.solver != "auto":
+            return chosen
+        if not gpu or self.flow.batch <= LARGEST_ASSIGNMENT:
+            return replace(chosen, solver="exact")
+        return replace(chosen, solver="sinkhorn", epsilon=min(chosen.epsilon, SHARP))
+
     @property
     def least_parameters(self) -> int:
         """A lower bound on the parameters of the flow's network for images, found without building it."""
@@ -256,14 +284,14 @@ class FlowMatching:
         for name, section in sections.items():
             if name not in kinds:
                 raise unknown("section", name, kinds)
-            defaults = asdict(kinds[name]())
+            hints = get_type_hints(kinds[name])
             for key, value in section.items():
-                if key not in defaults:
-                    raise unknown(f"key in [{name}]", key, defaults)
-                if isinstance(defaults[key], tuple):
+                if key not in hints:
+                    raise unknown(f"key in [{name}]", key, hints)
+                if get_origin(hints[key]) is tuple:
                     section[key] = _whole_numbers(f"{name}.{key}", value)
                 else:
-                    _check_type(f"{name}.{key}", value, type(defaults[key]))
+                    _check_type(f"{name}.{key}", value, *(get_args(hints[key]) or (hints[key],)))
         return FlowMatching(**{name: kinds[name](**section) for name, section in sections.items()})
 
 
@@ -276,9 +304,10 @@ def _whole_numbers(name: str, value: object) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _check_type(name: str, value: object, wanted: type) -> None:
+def _check_type(name: str, value: object, *wanted: type) -> None:
     """A whole number may stand for a float; nothing else is turned into anything."""
-    if type(value) is not wanted and not (wanted is float and type(value) is int):
-        raise UsageError(f"{name} is {str(value)[:40]!r}; a value of type {wanted.__name__} is needed.")
+    if type(value) not in wanted and not (float in wanted and type(value) is int):
+        names = " or ".join(one.__name__ for one in wanted)
+        raise UsageError(f"{name} is {str(value)[:40]!r}; a value of type {names} is needed.")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise UsageError(f"{name} is a number of more than 64 bits.")

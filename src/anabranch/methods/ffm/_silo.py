@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 
 import torch
 from torch import Tensor
 
-from anabranch.coupling import Independent, Pairs
+from anabranch.coupling import Independent
 from anabranch.errors import RefusedError
 from anabranch.federation import Done, Silo, answers, answers_together
 from anabranch.flow import PathSample
+from anabranch.methods.ffm._draws import draw
 from anabranch.methods.ffm._half import (
     FlowHalf,
     build,
@@ -24,6 +23,7 @@ from anabranch.methods.ffm._half import (
 )
 from anabranch.methods.ffm._messages import Gradient, GradientReply, Histograms, HistogramsReply, LocalSteps, Prepare
 from anabranch.methods.ffm._semidiscrete import table
+from anabranch.methods.ffm._speed import attempt
 from anabranch.metrics import projection_counts
 
 PASS = 4096  # rows of one pass on a CPU: more spill out of its cache
@@ -58,9 +58,20 @@ def gradient(silo: Silo, question: Gradient) -> GradientReply:
     """∇_θ ‖v_θ(x_t, t) − u_t‖² on one batch of the silo's own pairs (FFM, Algorithms 1–3)."""
     half = half_of(silo)
     _load(half, question)
-    with half.dropout(silo.seed, silo.name, silo.round):
-        loss = _squared_error(half, half.example(silo)).mean()
-    return GradientReply(gradients(loss, half.field), loss.detach())
+    return _gradient(half, half.example(silo), silo.seed, silo.name, silo.round)
+
+
+def _gradient(half: FlowHalf, sample: PathSample, *names: str | int) -> GradientReply:
+    """∇ of the mean squared error; dropout follows from the names."""
+
+    def compute() -> GradientReply:
+        with half.dropout(*names):
+            if half.settings.flow.passes > 1:
+                return _weighted_gradient(half, sample, torch.full_like(sample.x_t[:, 0], 1 / sample.x_t.numel()))
+            loss = _squared_error(half, sample).mean()
+        return GradientReply(gradients(loss, half.field), loss.detach())
+
+    return attempt(half.field, compute)
 
 
 @answers_together(Gradient)
@@ -74,13 +85,18 @@ def gradient_together(silos: Sequence[Silo], question: Gradient, weights: Tensor
     rows = torch.repeat_interleave(
         weights / sample.x_t[0].numel() / halves[0].settings.flow.batch, len(sample.t) // len(silos)
     )
-    with halves[0].dropout(silos[0].seed, "together", silos[0].round):
-        return _weighted_gradient(halves[0], sample, rows.to(sample.x_t))
+
+    def compute() -> GradientReply:
+        with halves[0].dropout(silos[0].seed, "together", silos[0].round):
+            return _weighted_gradient(halves[0], sample, rows.to(sample.x_t))
+
+    return attempt(halves[0].field, compute)
 
 
 def _weighted_gradient(half: FlowHalf, sample: PathSample, weights: Tensor) -> GradientReply:
-    """∇ of Σ_n w_n ‖v(x_n, t_n) − u_n‖², summed over passes that fit a CPU's cache; a GPU takes all rows at once."""
-    size = len(weights) if weights.is_cuda else PASS
+    """∇ of Σ_n w_n ‖v(x_n, t_n) − u_n‖², summed over the passes asked for, each of which fits a CPU's cache."""
+    size = -(-len(weights) // half.settings.flow.passes)
+    size = size if weights.is_cuda else min(size, PASS)
     total: list[Tensor] = []
     loss = weights.new_zeros(())
     named = named_parameters(half.field)
@@ -108,11 +124,10 @@ def local_steps(silo: Silo, question: LocalSteps) -> GradientReply:
     optimizer = torch.optim.Adam(half.field.parameters(), lr=question.rate)
     first = torch.tensor(0.0)
     for step in range(question.steps):
-        with half.dropout(silo.seed, silo.name, silo.round, step):
-            loss = _squared_error(half, half.example(silo, step)).mean()
-        first = loss.detach() if step == 0 else first
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        found = _gradient(half, half.example(silo, step), silo.seed, silo.name, silo.round, step)
+        first = found.loss if step == 0 else first
+        for name, parameter in half.field.named_parameters():
+            parameter.grad = found.gradients[name]
         optimizer.step()
     moved = {name: p.detach() for name, p in half.field.named_parameters()}
     return GradientReply({name: question.parameters[name] - moved[name] for name in moved}, first)
@@ -132,35 +147,21 @@ def histograms(silo: Silo, question: Histograms) -> HistogramsReply:
 def _examples(silos: Sequence[Silo], halves: Sequence[FlowHalf]) -> PathSample:
     """Every silo's batch, one below the other, with the same numbers as each silo would draw alone."""
     first = halves[0]
-    generators = [silo.generator("batch", 0, device=half.device) for silo, half in zip(silos, halves, strict=True)]
     if isinstance(first.coupling, Independent) and first.path.deterministic:
         size = first.settings.flow.batch
         for silo in silos:
             silo.rests_on(min(size, len(silo)))
+        generators = [silo.generator("batch", 0, device=half.device) for silo, half in zip(silos, halves, strict=True)]
         x0, x1 = first.coupling.draw_together([half.data for half in halves], first.source, size, generators)
         return first.path.sample(x0, x1, _times(size, generators).to(x1.device))
-    pairs = _draw(silos, halves, generators)
+    drawn = draw(silos, halves)
     if first.path.deterministic:  # then the path itself draws nothing, and one call serves all
-        x0, x1 = torch.cat([p.x0 for p in pairs]), torch.cat([p.x1 for p in pairs])
-        return first.path.sample(x0, x1, _times(len(pairs[0]), generators).to(x1.device))
-    samples = [first.between(p, g) for p, g in zip(pairs, generators, strict=True)]
+        x0, x1 = torch.cat([one.pairs.x0 for one in drawn]), torch.cat([one.pairs.x1 for one in drawn])
+        times = _times(len(drawn[0].pairs), [one.generator for one in drawn])
+        return first.path.sample(x0, x1, times.to(x1.device))
+    samples = [first.between(one.pairs, one.generator) for one in drawn]
     return PathSample(*(torch.cat([getattr(s, name) for s in samples]) for name in ("x_t", "u_t", "t")))
 
 
 def _times(size: int, generators: Sequence[torch.Generator]) -> Tensor:
     return torch.cat([torch.rand(size, generator=generator, device=generator.device) for generator in generators])
-
-
-def _draw(silos: Sequence[Silo], halves: Sequence[FlowHalf], generators: Sequence[torch.Generator]) -> list[Pairs]:
-    """Every silo's pairs. Assignments are solved outside the interpreter's lock, so that silos share the cores."""
-    work = list(zip(halves, silos, generators, strict=True))
-    solving = halves[0].settings.coupling.name in ("minibatch", "balanced")
-    workers = min(torch.get_num_threads(), len(silos))
-    if not solving or workers == 1:
-        return [half.draw(silo, generator) for half, silo, generator in work]
-    return list(_workers(workers).map(lambda item: item[0].draw(item[1], item[2]), work))
-
-
-@cache
-def _workers(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix="coupling")

@@ -1,0 +1,119 @@
+"""A server's optimiser that follows means of answers, round after round, past numbers that are not finite."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from anabranch.errors import UnsoundError
+from anabranch.federation._federation import Federation, Mean
+from anabranch.federation._message import Message
+from anabranch.federation._optimizer import OptimizerState
+from anabranch.federation._verdict import Verdict
+
+LOG = logging.getLogger(__name__)
+MOST_SKIPPED = 3  # rounds in a row
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One that was taken before it was known whether its numbers are finite."""
+
+    round: int
+    sequence: int
+    question: Message
+    names: Sequence[str]
+    verdict: Verdict
+
+
+class Following:
+    """Takes a step along `sign` × the mean of the silos' `gradients`, and calls `then` after each.
+
+    An aggregate that is not finite never moves a parameter: silos are asked again, one by one, so that the one at fault
+    is named, and the step is taken with the others. Where too few are left the round is skipped, and after a few such
+    rounds in a row an UnsoundError ends the run.
+
+    On a GPU an aggregate is looked at only when the next one has been asked for (`late`), so that the GPU never waits:
+    Adam itself leaves parameters and moments as they are meanwhile. If it was not finite, its round is repeated, and
+    then the one that was asked for too early. So every step is the one that it would have been, only later.
+    """
+
+    def __init__(
+        self, federation: Federation, optimizer: OptimizerState, then: Callable[[], None] = lambda: None, sign: int = 1
+    ) -> None:
+        self.federation, self.optimizer, self.then, self.sign = federation, optimizer, then, sign
+        on_gpu = next(iter(optimizer.parameters.values())).is_cuda
+        self.late = on_gpu and optimizer.settings.name == "adam"
+        self.failures: dict[str, str] = {}
+        self._open: _Step | None = None
+        self._skipped = 0
+
+    def take(self, question: Message, names: Sequence[str], ahead: Sequence[str] = ()) -> Mean | None:
+        """One step; the mean that it followed, or None if the round was skipped. `failures` says who is not in it.
+
+        The question's tensors must be the optimiser's own, so that they stay those of the step. `ahead` names who will
+        be asked the same in the next round.
+        """
+        self.failures = {}
+        place = self.federation.sequence
+        mean = self._ask(question, names, ahead)
+        if self._open is not None and not self.settle():
+            self.federation.sequence = place
+            mean = self._ask(question, names)  # parameters have moved since
+        if mean is None:
+            return None
+        self.failures |= mean.failures
+        if mean.verdict is None:
+            self._follow(mean)
+            self._done()
+        else:
+            self._follow(mean)
+            self._open = _Step(self.federation.round, place, question, names, mean.verdict)
+        return mean
+
+    def settle(self) -> bool:
+        """Makes sure of the step before, and repeats it if need be; whether there was none. Before a state is read."""
+        step, self._open = self._open, None
+        if step is None or step.verdict:
+            if step is not None:
+                self._done()
+            return True
+        self.optimizer.steps -= 1
+        with self.federation.back_at(step.round, step.sequence):
+            mean = self._ask(step.question, step.names, apart=True)
+        if mean is not None:
+            self.failures |= mean.failures
+            self._follow(mean)
+            self._done()
+        return False
+
+    def forget(self) -> None:
+        """Another state has been loaded: what was open is of no matter."""
+        self._open, self._skipped = None, 0
+
+    def _follow(self, mean: Mean) -> None:
+        slopes = mean.reply.gradients
+        slopes = slopes if self.sign > 0 else {name: -slope for name, slope in slopes.items()}
+        self.optimizer.step(slopes, None if mean.verdict is None else mean.verdict.bad)
+
+    def _done(self) -> None:
+        self._skipped = 0
+        self.then()
+
+    def _ask(
+        self, question: Message, names: Sequence[str], ahead: Sequence[str] = (), apart: bool = False
+    ) -> Mean | None:
+        try:
+            return self.federation.mean(question, names, late=self.late, ahead=ahead, apart=apart)
+        except UnsoundError as error:
+            self._skipped += 1
+            self.failures |= error.failures
+            LOG.warning("Round %d is skipped. %s", self.federation.round, error)
+            if self._skipped < MOST_SKIPPED:
+                return None
+            raise UnsoundError(
+                f"{MOST_SKIPPED} rounds in a row gave numbers that are not finite, and were skipped. The last of them:"
+                f" {' '.join(list(error.failures.values())[:3])} Lower the rate, clip the gradient, or compute more"
+                " precisely; the run goes on from its last checkpoint with 'anabranch resume'."
+            ) from error

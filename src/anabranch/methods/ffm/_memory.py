@@ -1,0 +1,40 @@
+"""What to say when memory runs out: which settings of the phase to lower."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from anabranch.errors import ExhaustedError
+from anabranch.federation import out_of_memory
+from anabranch.methods.ffm._settings import IMAGE_NETWORKS, POTENTIAL_COUPLINGS, FlowMatching
+
+
+@contextmanager
+def spared(settings: FlowMatching, phase: str) -> Iterator[None]:
+    """Within, memory that runs out becomes an error that says what would have needed less."""
+    try:
+        yield
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        raise ExhaustedError(
+            f"Memory ran out in the phase '{phase}'. To need less, {remedy(settings, phase)}. The run goes on from its"
+            " last checkpoint with 'anabranch resume', as it is, once other programs leave it more memory; with another"
+            " flow.passes, give the command that began it again. Other settings need a new run."
+        ) from error
+
+
+def remedy(settings: FlowMatching, phase: str) -> str:
+    """What to lower, with what it is now."""
+    flow, coupling, images = settings.flow, settings.coupling, settings.images
+    width = f"images.channels ({images.channels})" if flow.network in IMAGE_NETWORKS else f"flow.hidden ({flow.hidden})"
+    if phase == "potential":
+        return f"lower potential.batch ({settings.potential.batch}) or coupling.candidates ({coupling.candidates})"
+    if phase in ("duals", "assign"):
+        options = settings.semidiscrete
+        return f"lower semidiscrete.block ({options.block}) or semidiscrete.count ({options.count})"
+    lower = f"raise flow.passes ({flow.passes}), which changes no result, or lower flow.batch ({flow.batch}) or {width}"
+    if settings.potential.every and coupling.name in POTENTIAL_COUPLINGS:
+        return f"{lower}; or potential.batch ({settings.potential.batch})"
+    return lower
