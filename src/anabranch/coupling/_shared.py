@@ -11,7 +11,7 @@ The paper's Algorithm 4 descends on this, which diverges; it is a maximum.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -75,6 +75,9 @@ class PotentialCoupling(ABC):
         """f^c (B,) over the candidates, differentiable in the values."""
 
 
+Member = tuple[PotentialCoupling, Samples, torch.Generator, torch.Generator]  # with numbers of its own, and shared ones
+
+
 def prepared(potential: Potential) -> Potential:
     """f with all that its parameters alone determine computed once, where it offers that; for as long as they stay."""
     ready: Callable[[], Potential] | None = getattr(potential, "prepared", None)
@@ -90,7 +93,7 @@ def potential_pairs(
     shared: Sequence[torch.Generator],
 ) -> list[Pairs]:
     """The pairs that each holder draws with its own numbers; f, the same for all, is evaluated once for all."""
-    drawn = _drawn(couplings, holders, source, size, generators, shared)
+    drawn = _drawn(zip(couplings, holders, generators, shared, strict=True), source, size)
     with torch.no_grad():
         values = _values(prepared(couplings[0].potential), drawn, couplings[0].delicate)
         chosen = [
@@ -112,7 +115,7 @@ def potential_duals(
     shared: Sequence[torch.Generator],
 ) -> Tensor:
     """Each holder's part of the semi-dual (holders,). f is the same for all, and their descents are one descent."""
-    drawn = _drawn(couplings, holders, source, size, generators, shared)
+    drawn = _drawn(zip(couplings, holders, generators, shared, strict=True), source, size)
     f, descent = prepared(couplings[0].potential), couplings[0].descent
     values = _values(f, drawn, couplings[0].delicate)
     if descent is not None:
@@ -124,15 +127,7 @@ def potential_duals(
     return torch.stack([semidual(value, least) for value, least in zip(values, found, strict=True)])
 
 
-def _drawn(
-    couplings: Sequence[PotentialCoupling],
-    holders: Sequence[Samples],
-    source: Source,
-    size: int,
-    generators: Sequence[torch.Generator],
-    shared: Sequence[torch.Generator],
-) -> list[Drawn]:
-    members = zip(couplings, holders, generators, shared, strict=True)
+def _drawn(members: Iterable[Member], source: Source, size: int) -> list[Drawn]:
     return [coupling.drawn(data, source, size, own, common) for coupling, data, own, common in members]
 
 

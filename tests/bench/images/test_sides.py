@@ -18,7 +18,8 @@ from anabranch.bench.images import (
     plain_sample,
     work_of,
 )
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, RefusedError
+from anabranch.federation import Silo
 from anabranch.flow import integrate, network
 from anabranch.flow.unet import load_torchcfm, to_torchcfm
 from anabranch.methods.ffm._half import cost_of_step
@@ -154,3 +155,5 @@ def test_silos_do_the_papers_step_however_much_it_takes():
     paper = work_of("cpu", "paper")
     cost = cost_of_step(paper.settings("got", paper.cases[0]), paper.dimension, 1 / 3)
     silo.affords("a step", cost.numbers, cost.work)
+    with pytest.raises(RefusedError):  # as a silo on a CPU that nobody told otherwise would
+        Silo("usual", torch.zeros(4, 2)).affords("a step", cost.numbers, cost.work)
