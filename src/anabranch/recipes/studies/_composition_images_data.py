@@ -52,7 +52,8 @@ def scene(cell: StudyCell) -> Scene:
     """What the cell's options describe: images of observed combinations divided among silos."""
     options = cell.options
     train = images(options, "train", options["observed"], options["train"], cell.seed)
-    generator = seeds.generator(cell.seed, "silos", cell.problem)
+    # Problems that are to be compared silo by silo can share a division.
+    generator = seeds.generator(cell.seed, "silos", options.get("division", cell.problem))
     parts = divide(train, options["partition"], options["silos"], generator, options["alpha"])
     assert train.shape is not None
     observed = observed_mask(train.space, options["observed"])
