@@ -1,6 +1,7 @@
 """How long do the stages of `dcfm-cmnist` take on this machine? Milliseconds a step, and microseconds a sampled row.
 
     PYTHONPATH=src python benchmarks/composition_images.py --channels 64 --patch 2 --steps 200
+    PYTHONPATH=src python benchmarks/composition_images.py --multipliers 1 2 4 --compile
     PYTHONPATH=src python benchmarks/composition_images.py --same
 
 Every stage runs as the recipe runs it, with its sizes, on noise instead of images: Stage I without and with the
@@ -132,16 +133,19 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--channels", type=int, default=0, help="of the UNet; the recipe's by default")
     parser.add_argument("--patch", type=int, default=0)
+    parser.add_argument("--multipliers", type=int, nargs="+", default=[], help="of its levels")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None, help="let torch compile it")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--silos", type=int, default=10)
     parser.add_argument("--same", action="store_true", help="compare experts trained together with those in turn")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     options = recipe("dcfm-cmnist").options("iid", "dcfm-b", "small")
-    for name in ("channels", "patch"):
-        if getattr(arguments, name):
+    changed = ("channels", "patch", "multipliers", "compile")
+    for name in changed:
+        if getattr(arguments, name) not in (None, 0, []):
             options["experts"][name] = getattr(arguments, name)
-    print(json.dumps({name: options["experts"].get(name) for name in ("channels", "patch", "batch", "precision")}))
+    print(json.dumps({name: options["experts"].get(name) for name in (*changed, "batch", "precision")}))
     if arguments.same:
         for name, value in same(options, min(6, arguments.silos), device):
             print(f"{name:60s} {value:9.5f}", flush=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")  # torch's own words
+
 
 class AnabranchError(Exception):
     """Anything this package refuses or fails at; the message is meant for people. Exit code 1."""
@@ -54,6 +56,13 @@ class Paused(AnabranchError):
 
 class RunFolderError(AnabranchError):
     """A run folder cannot be written, is in use, or belongs to another run."""
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether the error, of whichever library, says that memory ran out."""
+    if isinstance(error, MemoryError | ExhaustedError) or type(error).__name__ == "OutOfMemoryError":  # torch's
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:

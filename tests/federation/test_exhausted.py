@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from anabranch.errors import ExhaustedError
-from anabranch.federation import Refused, decode, out_of_memory
+from anabranch.errors import ExhaustedError, out_of_memory
+from anabranch.federation import Refused, decode
 from tests.federation.adding import question, site
 from tests.federation.counting import QUESTION, behave, opened, three
 

@@ -5,7 +5,7 @@ A method speaks only `Federation.ask` and `Federation.mean`, so it runs on every
 
 from anabranch.federation._audit import AuditLog, read_log
 from anabranch.federation._encoding import decode, encode, size
-from anabranch.federation._exhausted import exhausted, out_of_memory
+from anabranch.federation._exhausted import exhausted
 from anabranch.federation._federation import Engine, Federation, Mean
 from anabranch.federation._following import Following
 from anabranch.federation._ledger import Entry, Ledger
@@ -73,7 +73,6 @@ __all__ = [
     "exhausted",
     "installed_version",
     "load",
-    "out_of_memory",
     "read_log",
     "reply_type",
     "same_shapes",

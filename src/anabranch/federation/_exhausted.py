@@ -1,19 +1,8 @@
-"""Memory that ran out, told from other errors and said in a sentence."""
+"""Memory that ran out, said in a sentence."""
 
 from __future__ import annotations
 
-import torch
-
 from anabranch.errors import ExhaustedError
-
-_WORDS = ("out of memory", "can't allocate memory", "not enough memory")  # torch's own, of a GPU and of a CPU
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether the error says that memory ran out."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError | ExhaustedError):
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _WORDS)
 
 
 def exhausted(kind: str) -> ExhaustedError:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from anabranch.errors import AnabranchError, NotFiniteError, UsageError
-from anabranch.federation._exhausted import exhausted, out_of_memory
+from anabranch.errors import AnabranchError, NotFiniteError, UsageError, out_of_memory
+from anabranch.federation._exhausted import exhausted
 from anabranch.federation._message import Envelope, Message
 from anabranch.federation._privacy import Postprocessor, guarded_answer
 from anabranch.federation._silo import Silo, beginning, fused_answer

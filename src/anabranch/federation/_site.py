@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from anabranch.errors import AnabranchError, MessageError, RefusedError
+from anabranch.errors import AnabranchError, MessageError, RefusedError, out_of_memory
 from anabranch.federation._audit import AuditLog, digest, shapes_of
 from anabranch.federation._encoding import encode
-from anabranch.federation._exhausted import exhausted, out_of_memory
+from anabranch.federation._exhausted import exhausted
 from anabranch.federation._message import Envelope, Message
 from anabranch.federation._policy import Policy
 from anabranch.federation._privacy import Postprocessor, guarded_answer

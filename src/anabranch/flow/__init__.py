@@ -10,6 +10,7 @@ generated = integrate(field, fresh_x0, nfe=10).x1
 
 from anabranch.flow import conditioning, unet
 from anabranch.flow._average import MovingAverage
+from anabranch.flow._compiled import attempt, compile_in_place, is_compiled
 from anabranch.flow._networks import PotentialMLP, VelocityMLP, network, register_network
 from anabranch.flow._paths import (
     BridgePath,
@@ -36,8 +37,11 @@ __all__ = [
     "VariancePreservingPath",
     "Velocity",
     "VelocityMLP",
+    "attempt",
+    "compile_in_place",
     "conditioning",
     "integrate",
+    "is_compiled",
     "network",
     "path",
     "price_of_row",

@@ -244,6 +244,8 @@ class TestSilo:
         ({"precision": "int8"}, "no precision"),
         ({"average": 1.0}, "moving average"),
         ({"late": -1.0}, "power of time"),
+        ({"multipliers": []}, "each level"),
+        ({"multipliers": [1, 0]}, "each level"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(wrong, said):

@@ -9,6 +9,7 @@ import torch
 from anabranch.data import Pixels
 from anabranch.errors import UsageError
 from anabranch.federation import Federation, Silo
+from anabranch.flow import _compiled as compiled
 from anabranch.methods.ffm import FlowMatching, FlowServer, FlowSettings, ImageSettings, half_of, preset
 from anabranch.methods.ffm import _speed as speed
 from anabranch.methods.ffm._half import flow_network, gradients
@@ -48,7 +49,7 @@ def flat(server):
 @pytest.fixture
 def quick(monkeypatch):
     """The compiler's tracing and differentiation without its last step, which takes minutes."""
-    monkeypatch.setattr(speed, "BACKEND", "aot_eager")
+    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     return torch._dynamo.utils.counters["stats"]
@@ -56,10 +57,10 @@ def quick(monkeypatch):
 
 class TestCompiling:
     def test_training_and_sampling_are_the_same_with_it(self, quick):
-        compiled, plain = (trained(settings_of(dropout=0.2, compile=choice)) for choice in (True, False))
-        torch.testing.assert_close(flat(compiled), flat(plain), rtol=1e-9, atol=1e-9)
+        quicker, plain = (trained(settings_of(dropout=0.2, compile=choice)) for choice in (True, False))
+        torch.testing.assert_close(flat(quicker), flat(plain), rtol=1e-9, atol=1e-9)
         x = torch.randn(3, 16, generator=generator(1))
-        values = [server.velocity()(x, torch.tensor(0.3)) for server in (compiled, plain)]
+        values = [server.velocity()(x, torch.tensor(0.3)) for server in (quicker, plain)]
         torch.testing.assert_close(*values, rtol=1e-5, atol=1e-6)
         assert quick["unique_graphs"] == 2  # one that trains and one that samples: nothing was traced again
 
@@ -77,7 +78,7 @@ class TestCompiling:
         torch.nn.init.normal_(field.head.weight, generator=generator(2))
         x, t = torch.randn(5, 16, generator=generator(3)), torch.rand(5, generator=generator(4))
         exact = gradients(field(x, t).square().mean(), field)
-        speed.compile_in_place(field)
+        compiled.compile_in_place(field)
         for _ in range(2):
             half = {name: p.to(torch.bfloat16) for name, p in field.named_parameters()}
             loss = torch.func.functional_call(field, half, (x, t)).square().mean()
@@ -92,7 +93,7 @@ class TestCompiling:
         def broken(graph, inputs):
             raise RuntimeError("no compiler here")
 
-        monkeypatch.setattr(speed, "BACKEND", broken)
+        monkeypatch.setattr(compiled, "BACKEND", broken)
         with caplog.at_level(logging.WARNING):
             server = trained(settings_of(compile=True))
             velocity = server.velocity()

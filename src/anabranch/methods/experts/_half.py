@@ -16,7 +16,7 @@ from anabranch import seeds
 from anabranch.data.attributes import AttributeSpace
 from anabranch.errors import AnabranchError, MessageError, RefusedError
 from anabranch.federation import STEP, Silo
-from anabranch.flow import RowCost, network, price_of_row
+from anabranch.flow import RowCost, attempt, compile_in_place, is_compiled, network, price_of_row
 from anabranch.flow.conditioning import AdditiveField, Field
 from anabranch.methods.experts._settings import ExpertSettings
 from anabranch.methods.experts._training import Learner
@@ -50,8 +50,10 @@ def settings_from_json(text: str) -> ExpertSettings:
         values: Any = json.loads(text)
         if not isinstance(values, dict):
             raise TypeError
-        values["shape"] = tuple(int(side) for side in values.get("shape", ()))
-        for name, default in asdict(ExpertSettings()).items():  # a record does not look at the types of its fields
+        usual = asdict(ExpertSettings())
+        for name in ("shape", "multipliers"):
+            values[name] = tuple(int(number) for number in values.get(name, usual[name]))
+        for name, default in usual.items():  # a record does not look at the types of its fields
             if not isinstance(values.get(name, default), (int, float) if isinstance(default, float) else type(default)):
                 raise TypeError
         return ExpertSettings(**values)
@@ -70,6 +72,7 @@ def expert_network(
     options["activation"] = settings.activation
     if name.endswith("unet"):
         options = {"shape": settings.shape, "channels": settings.channels, "patch": settings.patch}
+        options["multipliers"] = settings.multipliers
         options |= {"center": settings.center, "spread": settings.spread}
     return network(name, dimension, seed, sizes=sizes, **options).to(settings.dtype)
 
@@ -82,11 +85,13 @@ def shared_network(
 ) -> nn.Module:
     """A network whose own parameters nobody uses: one for all that bind theirs to it."""
     sides = (settings.hidden, settings.layers, settings.embedding, settings.activation)
-    kind = (name or settings.network, *sides, settings.shape)
-    standard = (settings.center, settings.spread)
-    key = (*kind, *standard, settings.channels, settings.patch, settings.dtype, dimension, sizes, device)
+    kind = (name or settings.network, *sides, settings.shape, settings.center, settings.spread)
+    size = (settings.channels, settings.multipliers, settings.patch)
+    key = (*kind, *size, settings.dtype, settings.compile, dimension, sizes, device)
     if key not in _SHARED:
         _SHARED[key] = expert_network(settings, dimension, sizes, name=name).to(device)
+        if settings.compile and settings.network.endswith("unet"):
+            compile_in_place(_SHARED[key])
     return _SHARED[key]
 
 
@@ -108,12 +113,22 @@ class Bound:
     def __call__(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         return self._evaluated(x, t, y)
 
-    def _evaluated(self, x: Tensor, *arguments: object) -> Tensor:
+    def _evaluated(self, x: Tensor, t: Tensor, y: Tensor, *arguments: object) -> Tensor:
         # All in half precision, and not by autocast, which would normalise in float32: three times the traffic.
         own = {name: tensor.to(torch.bfloat16) for name, tensor in self.parameters.items()} if self.half else None
         exact = x.to(next(iter(self.parameters.values())).dtype)
-        value: Tensor = functional_call(self.module, own or self.parameters, (exact, *arguments))
+        if is_compiled(self.module):  # once for any number of rows, and for one time or many
+            exact, t, y = (_any_number(rows) for rows in (exact, t.expand(len(x)), y))
+        given = (exact, t, y, *arguments)
+        value: Tensor = attempt(self.module, lambda: functional_call(self.module, own or self.parameters, given))
         return value.to(x.dtype)
+
+
+def _any_number(rows: Tensor) -> Tensor:
+    """The same rows, of which the compiler is told that there may be any number."""
+    same = rows.contiguous().view_as(rows)
+    torch._dynamo.maybe_mark_dynamic(same, 0)
+    return same
 
 
 class BoundTerms(Bound):
@@ -158,7 +173,8 @@ def own_space(silo: Silo, space: AttributeSpace | None) -> AttributeSpace:
 def least_parameters(settings: ExpertSettings, sizes: tuple[int, ...]) -> int:
     """A lower bound on how many parameters the network has, found without building it."""
     if settings.network.endswith("unet"):
-        return 4 * 9 * (2 * settings.channels) ** 2  # of the inner level's convolutions
+        widest, lowest = settings.channels * max(settings.multipliers), settings.channels * settings.multipliers[-1]
+        return 9 * max(widest**2, 4 * lowest**2)  # of a level's convolution, and of those of the lowest
     return (settings.layers - 1) * settings.hidden**2 + sum(sizes) * settings.embedding
 
 

@@ -13,6 +13,7 @@ from anabranch.flow.conditioning import Masking, Standard
 
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 PENALTIES = ("all", "pairs")
+MOST_LEVELS = 16  # of a UNet
 MOST_LAYERS = 1000  # building more takes time, which a silo would spend before it could refuse
 
 
@@ -21,11 +22,12 @@ class ExpertSettings:
     """A conditional flow and its training in one silo (DCFM, Stage I).
 
     The network is a "conditional-mlp" of `layers` with `hidden` units ("silu", which goes on better beyond its data, or
-    "selu", which learns faster in many dimensions), or a "conditional-unet" for images of `shape`
-    (channels, height, width) with so many `channels` at the first level, where `patch` by `patch` pixels are one place;
+    "selu", which learns faster in many dimensions), or a "conditional-unet" for images of `shape` (channels, height,
+    width): a level has `channels` times one of the `multipliers`, and `patch` by `patch` pixels are one place;
     "additive-…" has conditional independence by construction. A UNet that knows the mean `center` and the deviation
     `spread` of the images' numbers learns in a fraction of the steps; 0 for both leaves it to find them. `precision`
-    "bfloat16" computes images in it on a GPU that can, and keeps parameters in float32.
+    "bfloat16" computes images in it on a GPU that can, and keeps parameters in float32. `compile` lets torch compile a
+    UNet, which takes a minute and then pays on a GPU.
 
     `steps` of `batch` samples with Adam; `rate`, `schedule`, `warm_up` and `clip` are its own, `average` is the decay
     of the moving average that an expert is. `full`, `marginal` and `unconditional` are π of eq. (8): how much the loss
@@ -44,10 +46,12 @@ class ExpertSettings:
     activation: str = "silu"
     shape: tuple[int, ...] = ()
     channels: int = 32
+    multipliers: tuple[int, ...] = (1, 2, 2)
     patch: int = 1
     center: float = 0.0
     spread: float = 0.0
     precision: str = "float32"
+    compile: bool = False
     steps: int = 1200
     batch: int = 256
     rate: float = 2e-3
@@ -75,6 +79,12 @@ class ExpertSettings:
                 f"The network '{self.network}' is for images, and shape is {list(self.shape)}; give channels, height"
                 " and width, as in shape = [3, 28, 28]."
             )
+        object.__setattr__(self, "multipliers", tuple(self.multipliers))
+        if not 1 <= len(self.multipliers) <= MOST_LEVELS or not all(_whole(number) for number in self.multipliers):
+            raise UsageError(
+                f"multipliers is {list(self.multipliers)}; give a whole number for each level, as in [1, 2, 2], and at"
+                f" most {MOST_LEVELS} of them."
+            )
         Standard(self.center, self.spread)
         if not 0 <= self.late < math.inf:
             raise UsageError(f"late is {self.late}; the power of time that the penalty counts by is 0 or positive.")
@@ -99,6 +109,10 @@ class ExpertSettings:
     def steady_rule(self, rate: float) -> ServerOptimizer:
         """How steps descend whose rate somebody else schedules."""
         return ServerOptimizer("adam", rate, "constant", clip=self.clip)
+
+
+def _whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
 
 
 def check_training(steps: int, batch: int, penalty: float, average: float) -> None:

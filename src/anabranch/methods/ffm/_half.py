@@ -26,10 +26,10 @@ from anabranch.coupling import (
 from anabranch.data import Cloud, Samples, shape
 from anabranch.errors import MessageError, RefusedError
 from anabranch.federation import STEP, Silo
-from anabranch.flow import Path, PathSample, network, path, price_of_row
+from anabranch.flow import Path, PathSample, compile_in_place, network, path, price_of_row
 from anabranch.methods.ffm._messages import Prepare
 from anabranch.methods.ffm._settings import COUPLINGS, IMAGE_NETWORKS, POTENTIAL_COUPLINGS, FlowMatching
-from anabranch.methods.ffm._speed import compile_in_place, compiles, layout
+from anabranch.methods.ffm._speed import compiles, layout
 
 _LAYER = 2**12  # numbers that a layer costs, however narrow
 _SWEEPS = 2000  # over a matrix of costs, at most: Sinkhorn's iterations

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from anabranch.errors import ExhaustedError
-from anabranch.federation import out_of_memory
+from anabranch.errors import ExhaustedError, out_of_memory
 from anabranch.methods.ffm._settings import IMAGE_NETWORKS, POTENTIAL_COUPLINGS, FlowMatching
 
 

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from anabranch import seeds
 from anabranch.errors import UsageError
 from anabranch.federation import Federation, Following, ServerOptimizer
-from anabranch.flow import MovingAverage, Velocity
+from anabranch.flow import MovingAverage, Velocity, attempt, compile_in_place
 from anabranch.methods._phases import Phase, Phased, Progress
 from anabranch.methods.ffm import _silo
 from anabranch.methods.ffm._half import computes_in_half, flow_network, wants_half
@@ -21,7 +21,7 @@ from anabranch.methods.ffm._messages import Gradient, LocalSteps, Prepare
 from anabranch.methods.ffm._potential import PotentialServer
 from anabranch.methods.ffm._semidiscrete import SemiDiscreteServer
 from anabranch.methods.ffm._settings import POTENTIAL_COUPLINGS, FlowMatching
-from anabranch.methods.ffm._speed import AUTO_ROWS, attempt, compile_in_place, compiles, tuned
+from anabranch.methods.ffm._speed import AUTO_ROWS, compiles, tuned
 
 __all__ = ["FlowServer", "Phase", "Progress"]
 LOG = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from torch import Tensor
 from anabranch.coupling import Independent
 from anabranch.errors import RefusedError
 from anabranch.federation import Done, Silo, answers, answers_together
-from anabranch.flow import PathSample
+from anabranch.flow import PathSample, attempt
 from anabranch.methods.ffm._draws import draw
 from anabranch.methods.ffm._half import (
     FlowHalf,
@@ -23,7 +23,6 @@ from anabranch.methods.ffm._half import (
 )
 from anabranch.methods.ffm._messages import Gradient, GradientReply, Histograms, HistogramsReply, LocalSteps, Prepare
 from anabranch.methods.ffm._semidiscrete import table
-from anabranch.methods.ffm._speed import attempt
 from anabranch.metrics import projection_counts
 
 PASS = 4096  # rows of one pass on a CPU: more spill out of its cache

@@ -1,0 +1,68 @@
+"""Experts for images whose network torch compiles: the same numbers, from as few compilations as there are uses."""
+
+import pytest
+import torch
+
+from anabranch.data.attributes import CORNERS
+from anabranch.federation import Federation, Silo
+from anabranch.flow import _compiled as compiled
+from anabranch.methods.dcfm import train_composition
+from anabranch.methods.experts import ExpertSettings, shared_network
+from anabranch.seeds import generator
+
+SMALL = {
+    "network": "conditional-unet",
+    "shape": (1, 4, 4),
+    "channels": 4,
+    "multipliers": (1, 2),
+    "precision": "float64",
+    "steps": 3,
+    "batch": 8,
+    "penalty": 1.0,
+    "compared": 0.5,
+}
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """The compiler's tracing and differentiation without its last step, which takes minutes."""
+    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    return torch._dynamo.utils.counters["stats"]
+
+
+def flow_of(method, choice, **sections):
+    held, silos = {"a": (0, 1), "b": (1, 3)}, []
+    for name, labels in held.items():
+        x = torch.randn(20, 16, generator=generator(0, name), dtype=torch.float64)
+        silos.append(Silo(name, x, torch.tensor(labels).repeat(10), space=CORNERS, secret=1))
+    return train_composition(Federation(silos), method, 3, experts={**SMALL, "compile": choice}, **sections)
+
+
+@pytest.mark.parametrize(("method", "networks"), [("dcfm-b", 1), ("additive", 2)])
+def test_training_and_sampling_are_the_same_with_it(quick, method, networks):
+    student = {"steps": 2, "batch": 6, "trajectories": 10, "path_steps": 2}
+    flows = [flow_of(method, choice, student=student) for choice in (True, False)]
+    y = CORNERS.combinations()
+    for how, rows in (("joint", y), ("composed", y[:3])):
+        x0 = torch.randn(len(rows), 16, generator=generator(1), dtype=torch.float64)
+        one, other = (flow.mixture.sample(rows, generator(2), 2, how=how, x0=x0).x1 for flow in flows)
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+    assert quick["unique_graphs"] == 2 * networks  # one that trains and one that samples, whatever the number of rows
+
+
+def test_only_where_it_is_asked_for():
+    settings = [ExpertSettings(**{**SMALL, "compile": choice}) for choice in (True, False)]
+    networks = [shared_network(one, 16, (2, 2), torch.device("cpu")) for one in settings]
+    assert [compiled.is_compiled(network) for network in networks] == [True, False]
+
+
+def test_more_levels_have_more_parameters():
+    sizes = []
+    for multipliers in ((1, 2), (1, 2, 2)):
+        network = shared_network(
+            ExpertSettings(**{**SMALL, "multipliers": multipliers}), 16, (2, 2), torch.device("cpu")
+        )
+        sizes.append(sum(p.numel() for p in network.parameters()))
+    assert sizes[0] < sizes[1]
