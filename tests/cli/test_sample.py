@@ -179,9 +179,10 @@ def test_attributes_of_a_plain_flow_are_refused(tmp_path):
     assert run("sample", tmp_path / "flow", "--n", 3, "--out", tmp_path / "x.npy").exit_code == 0
 
 
-def test_export_of_a_composition_is_refused_with_a_sentence(trained):
-    result = run("export", trained)
-    assert result.exit_code == 2 and "cannot be exported yet" in said(result)
+def test_a_composition_is_exported(trained, tmp_path):
+    result = run("export", trained, "--out", tmp_path / "model")
+    assert result.exit_code == 0 and "Exported" in said(result)
+    assert "## Attributes" in (tmp_path / "model" / "card.md").read_text()
 
 
 # Training ----------------------------------------------------------------------------------------------------------

@@ -1,10 +1,18 @@
-"""Workers of `reproduce` do not outlive it."""
+"""Workers of `reproduce` do not outlive it, and Ctrl-C leaves what is finished."""
 
+import os
+import re
+import signal
 import subprocess
 import sys
 import time
 
 import psutil
+import pytest
+
+from anabranch.recipes import cells_of, recipe, reproduce
+from anabranch.recipes._reproduce import _work
+from anabranch.runs import RunFolder
 
 
 def test_workers_end_when_who_started_them_is_killed(tmp_path):
@@ -24,3 +32,66 @@ def test_workers_end_when_who_started_them_is_killed(tmp_path):
     for worker in alive:
         worker.kill()
     assert not alive
+
+
+def workers_of(process):
+    return [p for p in psutil.Process(process.pid).children() if "spawn_main" in " ".join(p.cmdline())]
+
+
+@pytest.fixture
+def cells(tmp_path):
+    """Cells of a recipe, of which the first is finished."""
+    found = cells_of(recipe("ffm-2d"), "smoke", tmp_path, 0, [], [])
+    folder = RunFolder(found[0].path)
+    folder.path.mkdir(parents=True)
+    folder.begin(found[0].config)
+    folder.write_json("results.json", {"seconds": 1.0, "rounds": 1, "rows": []})
+    return found
+
+
+def test_an_interrupt_says_what_is_kept_and_how_to_go_on(tmp_path, cells):
+    words = [sys.executable, "-m", "anabranch", "reproduce", "ffm-2d", "--scale", "smoke", "--jobs", "1"]
+    words += ["--seed", "0", "--out", str(tmp_path)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0)
+    try:
+        deadline = time.monotonic() + 60
+        while not workers_of(process) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)  # what Ctrl-C does: all processes of the group hear it
+        said = "".join(process.communicate(timeout=60)[0].split())  # wherever a console has divided lines
+    finally:
+        process.kill()
+    wanted = f"Stopped: 1 of {len(cells)} cells are finished and kept in {tmp_path}. The same command goes on"
+    assert process.returncode == 130 and wanted.replace(" ", "") in said
+    assert "Traceback" not in said and [path.parent for path in tmp_path.rglob("results.json")] == [cells[0].path]
+
+
+def test_an_interrupt_in_python_warns_and_goes_on_its_way(tmp_path, cells, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("anabranch.recipes._reproduce._run", interrupted)
+    wanted = re.escape(f"1 of {len(cells)} cells are finished and kept in {tmp_path}")
+    with pytest.warns(UserWarning, match=wanted), pytest.raises(KeyboardInterrupt):
+        reproduce(recipe("ffm-2d"), "smoke", cells, 1, interrupted)
+
+
+def test_a_worker_that_was_interrupted_begins_nothing_more():
+    class Running:
+        def __init__(self):
+            self.begun = 0
+
+        def run(self):
+            self.begun += 1
+            signal.raise_signal(signal.SIGINT)
+
+    cell = Running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # as a worker is
+    try:
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                _work(cell)
+        assert cell.begun == 1
+    finally:
+        with pytest.raises(KeyboardInterrupt):
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)

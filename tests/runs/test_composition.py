@@ -16,7 +16,6 @@ from anabranch.runs import (
     draw_composed,
     draw_every,
     draw_samples,
-    export,
     from_dict,
     from_toml,
     override,
@@ -168,8 +167,6 @@ def test_runs_of_one_kind_are_not_sampled_like_the_other(trained, tmp_path):
         draw_composed(tmp_path, NOVEL, 3)
     with pytest.raises(UsageError, match="composes attributes"):
         draw_samples(trained / "dcfm-a", 3, 2)
-    with pytest.raises(UsageError, match="cannot be exported yet"):
-        export(trained / "dcfm-a")
 
 
 # Experts of another run --------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from anabranch.errors import AnabranchError, UsageError
-from anabranch.federation import Federation
+from anabranch.federation import Federation, Ranks
 from anabranch.methods.ffm import Progress as Round
 from anabranch.recipes import AnyCell, Check
 from anabranch.runs import Notes, RunFolder
@@ -35,26 +35,37 @@ def sentences(command: Command) -> Command:
             with warnings.catch_warnings():
                 warnings.showwarning = _say_warning
                 return command(*args, **options)
-        except UsageError as error:
-            console.print(f"[red]{escape(str(error))}[/red]", highlight=False)
-            raise typer.Exit(2) from error
         except AnabranchError as error:
-            console.print(f"[red]{escape(str(error))}[/red]", highlight=False)
-            raise typer.Exit(1) from error
+            _say_error(error)
+            raise typer.Exit(2 if isinstance(error, UsageError) else 1) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(130) from error
 
     return wrapped  # type: ignore[return-value]
 
 
+def _say_error(error: AnabranchError) -> None:
+    """An error as its sentence; of several processes only one has it to say."""
+    ranks = Ranks.here()
+    if ranks.speaks():
+        whose = "" if ranks.first else f"Rank {ranks.number}: "
+        console.print(f"[red]{whose}{escape(str(error))}[/red]", highlight=False)
+
+
 def _say_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
     """A warning as its sentence; where in the code it arose helps nobody here."""
-    console.print(f"[yellow]{escape(str(message))}[/yellow]", highlight=False)
+    if Ranks.here().first:
+        console.print(f"[yellow]{escape(str(message))}[/yellow]", highlight=False)
 
 
 @contextmanager
 def training_notes(title: str) -> Iterator[Notes]:
-    """A progress bar for one run: round, phase, loss, silos answering, bytes, time left."""
+    """A progress bar for one run: round, phase, loss, silos answering, bytes, time left.
+
+    Of several processes only rank 0 shows one."""
+    if not Ranks.here().first:
+        yield Notes()
+        return
     bar = Progress(
         TextColumn("[bold]{task.description}"),
         BarColumn(),
@@ -115,7 +126,12 @@ def _facts(progress: Round, federation: Federation) -> str:
 
 @contextmanager
 def cell_watch(title: str) -> Iterator[Callable[[Sequence[AnyCell], Sequence[AnyCell]], None]]:
-    """A progress bar for many runs: rounds of all cells together, and which are running."""
+    """A progress bar for many runs: rounds of all cells together, and which are running.
+
+    Of several processes only rank 0 shows one."""
+    if not Ranks.here().first:
+        yield lambda cells, running: None
+        return
     columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[facts]}"), TimeRemainingColumn())
     bar = Progress(TextColumn("[bold]{task.description}"), *columns, console=console)
     finished: set[str] = set()

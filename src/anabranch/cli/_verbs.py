@@ -23,6 +23,7 @@ from anabranch.cli._sample import sample
 from anabranch.cli._show import cell_watch, console, print_checks, print_table, sentences, training_notes
 from anabranch.cli._sites import app as site_verbs
 from anabranch.errors import UsageError
+from anabranch.federation import Ranks
 
 app = typer.Typer(
     name="anabranch",
@@ -55,13 +56,22 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+SHARED = ("train", "resume", "reproduce")  # verbs whose work several processes can share
+
+
 @app.callback()
+@sentences
 def anabranch(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Generative flows and optimal transport on data that stays in its silos."""
+    if Ranks.here().count > 1 and context.invoked_subcommand not in SHARED:
+        raise UsageError(
+            f"torchrun shares the silos of a run, for {', '.join(SHARED)}; start '{context.invoked_subcommand}' alone."
+        )
 
 
 @app.command()
@@ -137,9 +147,15 @@ def train(
         raise UsageError(f"--force and --experts are for compositions; '{config.method}' is none. Leave them out.")
     label = f"{config.problem}-{config.method}-seed-{config.seed}"
     folder = out or Path("runs") / (label if config.recipe == "own" else f"{config.recipe}-{label}")
-    read_pictures(config)
+    ranks = Ranks.here()
+    if ranks.count > 1 and engine != "local":
+        raise UsageError(f"torchrun shares the silos of the engine 'local'; start '{engine}' without it.")
+    if ranks.first:
+        read_pictures(config)
     with training_notes(config.method) as notes:
         rows = train_on(engine, config, folder, notes, federation)
+    if not ranks.first:
+        return
     if config.compares:
         print_table(pair_lines(rows), f"{config.problem}, {config.method}")
         return
@@ -155,10 +171,13 @@ def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder
     from anabranch.report import summary_table, write_report
     from anabranch.runs import RunFolder
 
-    if RunFolder(run).finished:
+    ranks = Ranks.here()
+    if ranks.first and RunFolder(run).finished:
         typer.echo(f"{run} is finished; nothing to resume.")
     with training_notes("resume") as notes:
         rows = resume_on_its_engine(run, notes)
+    if not ranks.first:
+        return
     print_table(summary_table(rows), str(run))
     typer.echo(f"Report: {write_report([run], run / 'report.html')}")
 
@@ -169,7 +188,7 @@ def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder.")],
     out: Annotated[Path | None, typer.Option(help="The folder to write; RUN/export by default.")] = None,
 ) -> None:
-    """Write the trained flow with a card that says what it is, to be handed on."""
+    """Write the trained flow, or composition, with a card that says what it is, to be handed on."""
     from anabranch.runs import export
 
     typer.echo(f"Exported: {export(run, out)}")
@@ -212,7 +231,7 @@ def reproduce(
     Every cell (problem, method, seed) is a run folder: finished ones are skipped, so that a second call only fills
     the gaps.
     """
-    from anabranch.recipes import cells_of, check_seed, present, recipe, recipes, theory_table
+    from anabranch.recipes import cells_of, check_seed, present, recipe, recipes, run_in_turn, theory_table
     from anabranch.recipes import reproduce as go
     from anabranch.report import summary_table, write_report, write_study_report
 
@@ -227,6 +246,10 @@ def reproduce(
     found, folder = recipe(name), out or Path("runs") / f"{name}-{scale}"
     cells = cells_of(found, scale, folder, seed, _names(methods), _names(problems))
     with cell_watch(f"{name}, {scale}") as watch:
+        if Ranks.here().count > 1:
+            run_in_turn(found, cells, watch)
+        if not Ranks.here().first:
+            return
         outcome = go(found, scale, cells, jobs or os.cpu_count() or 1, watch)
     for cell, why in outcome.failures.items():
         console.print(f"[red]{escape(cell)} failed. {escape(why)}[/red]", highlight=False)

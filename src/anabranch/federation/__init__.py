@@ -5,18 +5,24 @@ A method speaks only `Federation.ask` and `Federation.mean`, so it runs on every
 
 from anabranch.federation._audit import AuditLog, read_log
 from anabranch.federation._encoding import decode, encode, size
+from anabranch.federation._engine import Engine
 from anabranch.federation._exhausted import exhausted
-from anabranch.federation._federation import Engine, Federation, Mean
+from anabranch.federation._federation import Federation
 from anabranch.federation._following import Following
+from anabranch.federation._halves import answers, answers_together, begins, reply_type
 from anabranch.federation._ledger import Entry, Ledger
-from anabranch.federation._local import LocalEngine, Replies
+from anabranch.federation._local import LocalEngine
+from anabranch.federation._mean import Mean
 from anabranch.federation._means import Means
 from anabranch.federation._message import KINDS, Envelope, Message, check, same_shapes, tensors_of
 from anabranch.federation._optimizer import OPTIMIZERS, SCHEDULES, OptimizerState, ServerOptimizer
 from anabranch.federation._policy import WITHDRAWN, Policy
 from anabranch.federation._privacy import Clip, Noise, Postprocessor
+from anabranch.federation._ranked import RankedEngine
+from anabranch.federation._ranks import ALONE, Ranks
 from anabranch.federation._remote import Carry, RemoteEngine
-from anabranch.federation._silo import STEP, Silo, answers, answers_together, begins, reply_type
+from anabranch.federation._replies import Replies
+from anabranch.federation._silo import STEP, Silo
 from anabranch.federation._site import Site
 from anabranch.federation._standing import Done, Gathered, Join, Joined, Keep, Rewind
 from anabranch.federation._store import load, save, write_atomically
@@ -25,6 +31,7 @@ from anabranch.federation._weights import WEIGHTINGS, Participation, weights
 from anabranch.federation._wire import Refused, decode_question, encode_question, installed_version
 
 __all__ = [
+    "ALONE",
     "KINDS",
     "OPTIMIZERS",
     "SCHEDULES",
@@ -54,6 +61,8 @@ __all__ = [
     "Participation",
     "Policy",
     "Postprocessor",
+    "RankedEngine",
+    "Ranks",
     "Refused",
     "RemoteEngine",
     "Replies",

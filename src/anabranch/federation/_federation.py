@@ -5,8 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,36 +13,17 @@ from torch import Tensor
 from anabranch import seeds
 from anabranch.errors import CheckpointError, DataError, QuorumError, UnsoundError, UsageError
 from anabranch.federation._encoding import size
+from anabranch.federation._engine import Engine
 from anabranch.federation._ledger import Ledger
-from anabranch.federation._local import LocalEngine, Replies
-from anabranch.federation._message import Envelope, Message, numbers_of, with_numbers
+from anabranch.federation._local import LocalEngine
+from anabranch.federation._mean import Mean, weighted_mean
+from anabranch.federation._message import Envelope, Message
 from anabranch.federation._privacy import Postprocessor
+from anabranch.federation._replies import Replies
 from anabranch.federation._silo import Silo
 from anabranch.federation._standing import Gathered, Join, Joined, Keep, Rewind
 from anabranch.federation._verdict import Verdict
 from anabranch.federation._weights import Participation, weights
-
-
-class Engine(Protocol):
-    """What carries questions to silos. Every engine passes one common contract suite."""
-
-    @property
-    def names(self) -> list[str]: ...
-    def ask(self, envelopes: Mapping[str, Envelope], timeout: float | None = None) -> Replies: ...
-    def fused_mean(self, envelope: Envelope, names: Sequence[str], share: Sequence[float]) -> Message | None: ...
-
-
-@dataclass
-class Mean:
-    """A λ-weighted mean of answers: the aggregate, who is in it, and why others are not.
-
-    With a `verdict` it may turn out to be not finite, and must not be used then; without one it is finite.
-    """
-
-    reply: Any
-    answered: list[str]
-    failures: dict[str, str] = field(default_factory=dict)
-    verdict: Verdict | None = None
 
 
 class Federation:
@@ -243,7 +223,7 @@ class Federation:
             error.failures = replies.failures
             raise error
         return Mean(
-            _weighted_mean(list(replies.answers.values()), self.participation.share(self.weight, answered)),
+            weighted_mean(list(replies.answers.values()), self.participation.share(self.weight, answered)),
             answered,
             replies.failures,
         )
@@ -295,15 +275,6 @@ class Federation:
             raise QuorumError(_quorum_sentence(self.round, len(replies.answers), len(self.names), replies.failures))
         self.leave_out(replies.failures)
         return dict(replies.answers)
-
-
-def _weighted_mean(replies: list[Message], share: list[float]) -> Message:
-    """Every floating-point number averaged with the given shares; other fields are those of the first reply."""
-    columns = [numbers_of(reply) for reply in replies]
-    means = {name: share[0] * tensor for name, tensor in columns[0].items()}
-    for weight, numbers in zip(share[1:], columns[1:], strict=True):
-        means = {name: mean + weight * numbers[name] for name, mean in means.items()}
-    return with_numbers(replies[0], means)
 
 
 def _quorum_sentence(number: int, answered: int, quorum: int, failures: dict[str, str]) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anabranch.errors import UnsoundError
-from anabranch.federation._federation import Federation, Mean
+from anabranch.federation._federation import Federation
+from anabranch.federation._mean import Mean
 from anabranch.federation._message import Message
 from anabranch.federation._optimizer import OptimizerState
 from anabranch.federation._verdict import Verdict

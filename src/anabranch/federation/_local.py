@@ -5,28 +5,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import torch
 
 from anabranch.errors import AnabranchError, NotFiniteError, UsageError, out_of_memory
 from anabranch.federation._exhausted import exhausted
+from anabranch.federation._halves import beginning, fused_answer
 from anabranch.federation._message import Envelope, Message
 from anabranch.federation._privacy import Postprocessor, guarded_answer
-from anabranch.federation._silo import Silo, beginning, fused_answer
+from anabranch.federation._replies import Replies
+from anabranch.federation._silo import Silo
 from anabranch.federation._verdict import Verdict
 
 LOG = logging.getLogger(__name__)
-
-
-@dataclass
-class Replies:
-    """Answers by silo, sorted by name so that sums do not depend on who was first; `failures` says who gave none, and
-    `unsound` which of them gave numbers that are not finite."""
-
-    answers: dict[str, Message] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    unsound: set[str] = field(default_factory=set)
 
 
 class LocalEngine:
@@ -85,22 +76,30 @@ class LocalEngine:
 
     def fused_mean(self, envelope: Envelope, names: Sequence[str], share: Sequence[float]) -> Message | None:
         """The weighted mean of the replies in one pass, which `verdict` says may be used; None where that cannot be."""
+        if not self.fused or not self.can_fuse(envelope.question):
+            return None
+        reply = self.weighted_sum(envelope, names, share)
+        if reply is None:
+            return None
+        guarded = any(reply.kind in postprocessor.kinds for postprocessor in self.postprocessors)
+        self.verdict = Verdict(reply)
+        return None if guarded else reply
+
+    def weighted_sum(self, envelope: Envelope, names: Sequence[str], share: Sequence[float]) -> Message | None:
+        """What the fused half makes of these silos; None where there is none, or where it fails."""
         half = fused_answer(type(envelope.question))
-        if half is None or not self.fused or not self.can_fuse(envelope.question):
+        if half is None:
             return None
         silos = [self.silos[name] for name in names]
         for silo in silos:
             silo.round = envelope.round
         try:
-            reply = half(silos, envelope.question, torch.tensor(share))
+            return half(silos, envelope.question, torch.tensor(share))
         except Exception as error:  # whoever is at fault is found, and named, by asking one by one
             if out_of_memory(error):
                 raise exhausted(envelope.question.kind) from error
             LOG.info("'%s' is asked in turn: together it raised %s", envelope.question.kind, type(error).__name__)
             return None
-        guarded = any(reply.kind in postprocessor.kinds for postprocessor in self.postprocessors)
-        self.verdict = Verdict(reply)
-        return None if guarded else reply
 
     def begin(self, question: Message, names: Sequence[str], number: int) -> None:
         """Lets silos begin what they will do when they are asked this in round `number`, if they serve it together."""

@@ -117,6 +117,14 @@ def numbers_of(message: Message) -> dict[str, Tensor]:
     return found
 
 
+def only_numbers(message: Message) -> bool:
+    """Whether the message holds nothing but floating-point numbers, so that messages of its kind can be added."""
+    known = numbers_of(message)
+    return tensors_of(message).keys() <= known.keys() and all(
+        name in known or isinstance(getattr(message, name), dict | None) for name in field_types(type(message))
+    )
+
+
 def with_numbers(message: Message, numbers: dict[str, Tensor]) -> Message:
     """The message with its floating-point numbers replaced, named as `numbers_of` names them."""
     changed: dict[str, Any] = {}
@@ -126,6 +134,18 @@ def with_numbers(message: Message, numbers: dict[str, Tensor]) -> Message:
             changed[name] = {key: numbers.get(f"{name}/{key}", tensor) for key, tensor in value.items()}
         elif name in numbers:
             changed[name] = float(numbers[name]) if isinstance(value, float) else numbers[name]
+    return replace(message, **changed)  # type: ignore[type-var]
+
+
+def moved(message: Message, device: torch.device) -> Message:
+    """The message with all its tensors on the device."""
+    changed: dict[str, Any] = {}
+    for name in field_types(type(message)):
+        value = getattr(message, name)
+        if isinstance(value, Tensor):
+            changed[name] = value.to(device)
+        elif isinstance(value, dict):
+            changed[name] = {key: tensor.to(device) for key, tensor in value.items()}
     return replace(message, **changed)  # type: ignore[type-var]
 
 

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from anabranch.errors import MessageError, UsageError
+from anabranch.federation._halves import reply_type
 from anabranch.federation._message import Envelope, Message, check, numbers_of, with_numbers
-from anabranch.federation._silo import Silo, reply_type
+from anabranch.federation._silo import Silo
 
 
 class Postprocessor(Protocol):

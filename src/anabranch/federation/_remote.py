@@ -8,9 +8,9 @@ from typing import Any
 from anabranch.errors import AnabranchError, MessageError, NotFiniteError, UsageError
 from anabranch.federation._audit import digest
 from anabranch.federation._encoding import decode
-from anabranch.federation._local import Replies
+from anabranch.federation._halves import reply_type
 from anabranch.federation._message import Envelope, Message, check
-from anabranch.federation._silo import reply_type
+from anabranch.federation._replies import Replies
 from anabranch.federation._wire import Refused, encode_question, readable
 
 Carry = Callable[[Mapping[str, bytes], float | None], Mapping[str, bytes | BaseException]]

@@ -16,8 +16,9 @@ from anabranch import seeds
 from anabranch.errors import CheckpointError, MessageError
 from anabranch.federation import _store
 from anabranch.federation._encoding import assemble, head
+from anabranch.federation._halves import answers
 from anabranch.federation._message import Message, tensors_of
-from anabranch.federation._silo import Silo, answers
+from anabranch.federation._silo import Silo
 
 MOST_DIMENSIONS = 2**20  # of points: the server's network grows with them
 

@@ -1,6 +1,7 @@
 """How is a paper's table made? One TOML file an experiment; the figures it must reach are part of it."""
 
 from anabranch.recipes._checks import Check, run_checks
+from anabranch.recipes._in_turn import run_in_turn
 from anabranch.recipes._recipe import SCALES, Recipe, check_seed, recipe, recipes
 from anabranch.recipes._reproduce import AnyCell, Cell, Outcome, cells_of, reproduce
 from anabranch.recipes._study import StudyCell, present
@@ -21,6 +22,7 @@ __all__ = [
     "recipes",
     "reproduce",
     "run_checks",
+    "run_in_turn",
     "theory",
     "theory_table",
 ]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,8 +122,25 @@ def reproduce(recipe: Recipe, scale: str, cells: Sequence[AnyCell], jobs: int, w
     """Runs the cells that are not finished, `jobs` at a time, then gathers all rows and checks them.
 
     `watch` is called about once a second with all cells and those now running. A cell that fails does not stop the
-    others.
+    others. Ctrl-C does, once each has saved where it is; a warning says what is kept, and it is raised again.
     """
+    try:
+        return _reproduced(recipe, scale, cells, jobs, watch)
+    except KeyboardInterrupt:
+        warnings.warn(_kept(cells), stacklevel=2)
+        raise
+
+
+def _kept(cells: Sequence[AnyCell]) -> str:
+    """What an interrupt leaves behind, and how to go on."""
+    finished = sum(RunFolder(cell.path).finished for cell in cells)
+    return (
+        f"Stopped: {finished} of {len(cells)} cells are finished and kept in {cells[0].path.parents[2]}. The same"
+        " command goes on from there."
+    )
+
+
+def _reproduced(recipe: Recipe, scale: str, cells: Sequence[AnyCell], jobs: int, watch: Watch) -> Outcome:
     todo = [cell for cell in cells if not cell.finished()]
     failures = _run(todo, cells, jobs, watch) if todo else {}
     done = [cell for cell in cells if cell.finished()]
@@ -160,7 +180,8 @@ def _run(todo: Sequence[AnyCell], cells: Sequence[AnyCell], jobs: int, watch: Wa
             while queue or running:
                 while queue and len(running) < (1 if queue[0].alone else jobs):
                     cell = queue.pop(0)
-                    running[pool.submit(cell.run)] = cell
+                    with _interrupts_later():  # a worker begins like this, and would fail on Ctrl-C as it imports
+                        running[pool.submit(_work, cell)] = cell
                 finished, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
                 for future in finished:
                     cell = running.pop(future)
@@ -171,6 +192,31 @@ def _run(todo: Sequence[AnyCell], cells: Sequence[AnyCell], jobs: int, watch: Wa
             pool.shutdown(wait=True, cancel_futures=True)  # each cell saves a checkpoint on the same Ctrl-C
             raise
     return failures
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Ctrl-C waits until this is over; a process that is started meanwhile has it wait until `_work`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _work(cell: AnyCell) -> None:
+    """A cell in its worker, which hears Ctrl-C only here; once it has, cells that wait for it are not begun."""
+    heard = False
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        cell.run()
+    except KeyboardInterrupt:
+        heard = True
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        if heard:
+            signal.raise_signal(signal.SIGINT)  # heard again when the next cell begins
 
 
 def _sentence(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.errors import RunFolderError, UsageError
+from anabranch.federation import Ranks
 from anabranch.recipes._names import metric_name
 from anabranch.runs import Row, RunFolder, differences
 
@@ -86,6 +87,9 @@ class StudyRun:
         import torch
 
         torch.set_num_threads(self.cell.threads)
+        if not Ranks.here().first:  # of several processes one writes
+            study(self.study).run(self.cell)
+            return
         folder = RunFolder(self.path)
         with folder.locked():
             folder.write_json("config.json", self.record())

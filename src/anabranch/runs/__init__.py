@@ -26,11 +26,13 @@ from anabranch.runs._config import (
     override,
 )
 from anabranch.runs._differences import differences
-from anabranch.runs._drive import Notes, resume, run_name, simulate, train
+from anabranch.runs._drive import resume, run_name, simulate, train
 from anabranch.runs._evaluate import Evaluation, Row, evaluate
 from anabranch.runs._export import ExportedFlow, export, load_exported
+from anabranch.runs._export_composition import ExportedComposition
 from anabranch.runs._folder import Checkpoint, RunFolder, environment
 from anabranch.runs._images import device_of, images_of, read_folders
+from anabranch.runs._notes import Notes
 from anabranch.runs._sample import draw_samples, save_samples, write_samples
 from anabranch.runs._sample_composition import ComposedSamples, Sampling, draw_composed, draw_every
 
@@ -45,6 +47,7 @@ __all__ = [
     "ComposedSamples",
     "Config",
     "Evaluation",
+    "ExportedComposition",
     "ExportedFlow",
     "Looks",
     "Notes",

@@ -29,7 +29,18 @@ from anabranch.data import (
 )
 from anabranch.data.attributes import Attributed, AttributeSpace, Coverage
 from anabranch.errors import DataError, UsageError, unknown
-from anabranch.federation import Clip, Federation, Ledger, Noise, Participation, Postprocessor, Silo
+from anabranch.federation import (
+    ALONE,
+    Clip,
+    Federation,
+    Ledger,
+    Noise,
+    Participation,
+    Postprocessor,
+    RankedEngine,
+    Ranks,
+    Silo,
+)
 from anabranch.methods.dcfm import COMPOSITIONS
 from anabranch.methods.tables import agree
 from anabranch.runs._attributed import attributed_of, pooled
@@ -44,20 +55,22 @@ PARTITIONS = ("component", "shards", "dirichlet", "iid", "attribute")
 @dataclass(frozen=True)
 class Assembly:
     """A federation that is ready to open, the silos of this process (none where they are elsewhere), for tables the
-    encoder that the silos agreed on, and for images their shape."""
+    encoder that the silos agreed on, for images their shape, and the processes that share the silos."""
 
     federation: Federation
     silos: list[Silo] = field(default_factory=list)
     encoder: Encoder | None = None
     shape: tuple[int, ...] = ()
+    ranks: Ranks = ALONE
 
 
 def build_silos(
-    config: Config, folder: Path | None = None, ledger: Ledger | None = None
+    config: Config, folder: Path | None = None, ledger: Ledger | None = None, ranks: Ranks = ALONE
 ) -> tuple[list[Silo], Encoder | None]:
     """The silos of a run, each with its held-out points; for tables also the encoder that they agreed on.
 
-    What they send to agree on it is counted in `ledger`.
+    What they send to agree on it is counted in `ledger`. Where they are shared by several `ranks`, only this one's own
+    are on its device.
     """
     data, encoder = config.data, None
     parts: Mapping[str, Points | Pixels]
@@ -77,7 +90,9 @@ def build_silos(
     for points in parts.values():
         if isinstance(points, Pixels):
             check_shape(config, points.shape)
-    return [_silo(config, name, points, folder) for name, points in parts.items()], encoder
+    mine, device = ranks.share(parts), ranks.device(device_of(config))
+    places = {name: device if name in mine else torch.device("cpu") for name in parts}
+    return [_silo(config, name, points, folder, places[name]) for name, points in parts.items()], encoder
 
 
 def _pooled(parts: Sequence[Points | Pixels]) -> Points | Pixels:
@@ -95,7 +110,8 @@ def build_attributed(config: Config, folder: Path | None = None) -> tuple[list[S
     parts = attributed_parts(config.data)
     if config.data.pooled:
         parts = {"pooled": pooled(parts)}
-    silos = [_silo(config, name, Points(p.x, p.label), folder, p.space) for name, p in parts.items()]
+    device = device_of(config)
+    silos = [_silo(config, name, Points(p.x, p.label), folder, device, p.space) for name, p in parts.items()]
     return silos, next(iter(parts.values())).shape or ()
 
 
@@ -159,18 +175,16 @@ def _own_name(name: str) -> str:
     return Path(name.removeprefix(FOLDER)).resolve().name if name.startswith(FOLDER) else Path(name).stem
 
 
-def build_federation(config: Config, silos: list[Silo]) -> Federation:
-    """The federation of a run, with the guards that the config asks for."""
+def build_federation(config: Config, silos: list[Silo], ranks: Ranks = ALONE) -> Federation:
+    """The federation of a run, with the guards that the config asks for; its silos shared by these `ranks`."""
     settings, privacy = config.federation, config.privacy
     postprocessors = guards(privacy.gradient_clip, privacy.gradient_noise, privacy.lookup_noise)
-    return Federation(
-        silos,
-        settings.weights or settings.weighting,
-        Participation(settings.participation, settings.count or None, settings.unbiased),
-        settings.quorum,
-        postprocessors,
-        settings.fused,
-    )
+    weighting = settings.weights or settings.weighting
+    participation = Participation(settings.participation, settings.count or None, settings.unbiased)
+    if ranks.count > 1:
+        engine = RankedEngine(silos, ranks, settings.fused, postprocessors)
+        return Federation(engine, weighting, participation, settings.quorum)
+    return Federation(silos, weighting, participation, settings.quorum, postprocessors, settings.fused)
 
 
 def guards(gradient_clip: float = 0.0, gradient_noise: float = 0.0, lookup_noise: float = 0.0) -> list[Postprocessor]:
@@ -194,7 +208,12 @@ def source_points(config: Config) -> Tensor | None:
 
 
 def _silo(
-    config: Config, name: str, points: Points | Pixels, folder: Path | None, space: AttributeSpace | None = None
+    config: Config,
+    name: str,
+    points: Points | Pixels,
+    folder: Path | None,
+    device: torch.device,
+    space: AttributeSpace | None = None,
 ) -> Silo:
     # In a simulation a silo's secret follows from the seed, so that runs repeat; a real site draws its own.
     secret = seeds.derive(config.seed, "secret", name)
@@ -207,7 +226,7 @@ def _silo(
         kept, points = points[parts.held_out], points[parts.train]
         held_out, held_out_label = kept.x, kept.label
     place = folder / "silos" / name if folder is not None else None
-    points = points.to(device_of(config))
+    points = points.to(device)
     if isinstance(points, Pixels):
         points = replace(points, flip=config.data.flip, crop=config.data.crop)
     return Silo(

@@ -29,7 +29,7 @@ def compare(config: Config, folder: RunFolder, federation: Federation, run: str,
     settings = config.distance
     started = time.monotonic()
     folder.truncate_metrics(0)
-    with (folder.path / "metrics.jsonl").open("a") as log:
+    with folder.log() as log:
 
         def note(number: int, rounds: int) -> None:
             ledger = federation.ledger

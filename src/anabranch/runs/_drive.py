@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from anabranch.errors import CheckpointError, Paused, RunFolderError
-from anabranch.federation import Federation, Ledger
+from anabranch.errors import CheckpointError, RunFolderError, UsageError
+from anabranch.federation import ALONE, Federation, Ledger, Ranks
 from anabranch.methods.dcfm import CompositionServer
-from anabranch.methods.ffm import FlowServer, Progress
+from anabranch.methods.ffm import FlowServer
 from anabranch.runs._attributed import spelling_hints
 from anabranch.runs._build import Assembly, build_attributed, build_federation, build_silos, source_points
-from anabranch.runs._clock import Clock, Looks, Server
+from anabranch.runs._clock import Server
 from anabranch.runs._config import Config
 from anabranch.runs._distance import compare
 from anabranch.runs._evaluate import Evaluation, Row, evaluate
 from anabranch.runs._evaluate_composition import evaluate_composition
 from anabranch.runs._folder import Checkpoint, RunFolder
-from anabranch.runs._interrupts import interrupts, stopping
-from anabranch.runs._stored import check_holders, facts_of, given_experts, keep_experts
+from anabranch.runs._images import device_of
+from anabranch.runs._notes import Notes
+from anabranch.runs._onlooker import begun
+from anabranch.runs._rounds import train_rounds
+from anabranch.runs._stored import check_holders, given_experts
 
-Listener = Callable[[Progress, Federation], None]
 Assemble = Callable[[Config, RunFolder], Assembly]
 
 
@@ -35,56 +36,49 @@ def run_name(config: Config, folder: RunFolder) -> str:
 
 
 def simulate(config: Config, folder: RunFolder) -> Assembly:
-    """All silos in this process, as the config describes them."""
-    ledger = Ledger()
+    """All silos in this process, or shared by those that torchrun started, as the config describes them."""
+    ledger, ranks = Ledger(), Ranks.here()
     encoder, shape = None, config.experts.shape
-    if config.composes:
-        silos, shape = build_attributed(config, folder.path)
-    else:
-        silos, encoder = build_silos(config, folder.path, ledger)
-    federation = build_federation(config, silos)
+    with ranks.in_turn():  # whoever reads data first may have to write it to a cache
+        if config.composes:
+            silos, shape = build_attributed(config, folder.path)
+        else:
+            silos, encoder = build_silos(config, folder.path, ledger, ranks)
+    federation = build_federation(config, silos, ranks)
     federation.ledger = ledger
-    return Assembly(federation, silos, encoder, shape)
-
-
-@dataclass
-class Notes:
-    """Where a run tells people what it does: each round, and now and then a sentence.
-
-    `pause` is asked after every checkpoint; when it says so, the run stops there, to be continued. `looks` are taken at
-    the server itself, in a simulation or elsewhere, while no time counts.
-    """
-
-    progress: Listener = lambda progress, federation: None
-    say: Callable[[str], None] = lambda sentence: None
-    pause: Callable[[Progress, Federation], bool] = lambda progress, federation: False
-    looks: Looks = field(default_factory=Looks)
+    return Assembly(federation, silos, encoder, shape, ranks)
 
 
 def train(config: Config, path: Path, notes: Notes | None = None, assemble: Assemble = simulate) -> list[Row]:
     """Runs a config in a folder to the end, from wherever an earlier call left it; returns the result rows.
 
-    `assemble` brings the silos together: in this process by default.
+    `assemble` brings the silos together: in this process by default, or in those that torchrun started; of these rank 0
+    writes, speaks and judges, and the others return no rows.
     """
-    folder = RunFolder(path)
-    with folder.locked():
-        folder.begin(config)
-        return _run(config, folder, notes or Notes(), assemble)
+    ranks = Ranks.here() if assemble is simulate else ALONE
+    with begun(path, ranks, config) as folder:
+        return _run(config, folder, (notes or Notes()).of(ranks), assemble, ranks)
 
 
 def resume(path: Path, notes: Notes | None = None) -> list[Row]:
     """Continues the run in a folder, to the same parameters as an uninterrupted one."""
-    folder = RunFolder(path)
     if not (path / "config.json").exists():
         raise RunFolderError(f"{path} is no run folder: it has no config.json. Start a run with 'anabranch train'.")
-    with folder.locked():
-        return _run(folder.config(), folder, notes or Notes(), simulate)
+    ranks = Ranks.here()
+    with begun(path, ranks) as folder:
+        return _run(folder.config(), folder, (notes or Notes()).of(ranks), simulate, ranks)
 
 
-def _run(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble) -> list[Row]:
+def _run(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble, ranks: Ranks) -> list[Row]:
     if folder.finished:
+        ranks.leave()
         rows: list[Row] = folder.read_json("results.json")["rows"]
         return rows
+    if ranks.count > 1 and (config.composes or config.compares):
+        raise UsageError(
+            f"torchrun shares the silos of a flow ('vanilla', 'lot', 'got', 'sd'); '{config.method}' runs in one"
+            " process. Start it without torchrun."
+        )
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
     if config.compares:
@@ -92,7 +86,12 @@ def _run(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble) ->
         return compare(config, folder, federation, run_name(config, folder), notes.progress)
     assembly = _assembled(config, folder, assemble)
     server, done = _restore(config, folder, notes, assembly)
-    seconds = _train(config, folder, server, done, notes, _facts(server, config, assembly))
+    seconds = train_rounds(config, folder, server, done, notes, assembly)
+    if ranks.count > 1:
+        ranks.leave()
+        if not ranks.first:
+            return []
+        assembly, server = _all_here(config, folder, assembly)
     notes.say("Evaluating.")
     evaluation = _evaluated(config, server, assembly)
     evaluation.rows.extend(_times(config, folder))
@@ -110,6 +109,16 @@ def _assembled(config: Config, folder: RunFolder, assemble: Assemble) -> Assembl
     return assembly
 
 
+def _all_here(config: Config, folder: RunFolder, assembly: Assembly) -> tuple[Assembly, Server]:
+    """What was trained by several processes, in this one alone, with all silos as they were last stored."""
+    device = assembly.ranks.device(device_of(config))
+    for silo in assembly.silos:
+        if silo.device != device:
+            silo.hold(silo.data.to(device))
+    alone = replace(assembly, federation=build_federation(config, assembly.silos), ranks=ALONE)
+    return alone, _restore(config, folder, Notes(), alone)[0]
+
+
 def _evaluated(config: Config, server: Server, assembly: Assembly) -> Evaluation:
     if isinstance(server, CompositionServer):
         return evaluate_composition(config, server, assembly.shape or config.experts.shape)
@@ -124,6 +133,7 @@ def _restore(config: Config, folder: RunFolder, notes: Notes, assembly: Assembly
     checkpoint, warnings = folder.load_checkpoint()
     for warning in warnings:
         notes.say(warning)
+    _check_alike(checkpoint, folder, assembly.ranks)
     if checkpoint is not None and checkpoint.facts.get("run") != run:
         raise CheckpointError(
             f"The checkpoint of round {checkpoint.round} in {folder.path} belongs to the run"
@@ -138,6 +148,16 @@ def _restore(config: Config, folder: RunFolder, notes: Notes, assembly: Assembly
     server.load(checkpoint.state)
     federation.ledger.load(checkpoint.facts["ledger"])
     return server, checkpoint.round
+
+
+def _check_alike(checkpoint: Checkpoint | None, folder: RunFolder, ranks: Ranks) -> None:
+    """Refuses to go on where processes would go on from different rounds."""
+    found = {part.decode() for part in ranks.gather(str(checkpoint.round if checkpoint else 0).encode())}
+    if len(found) > 1:
+        raise CheckpointError(
+            f"The processes of this run find checkpoints of different rounds in {folder.path}"
+            f" ({', '.join(sorted(found))}); all of them need one folder on a disk that they share."
+        )
 
 
 def _say_beforehand(config: Config, assembly: Assembly, notes: Notes) -> None:
@@ -165,78 +185,6 @@ def _server(config: Config, folder: RunFolder, federation: Federation, notes: No
     return server
 
 
-def _facts(server: Server, config: Config, assembly: Assembly) -> dict[str, Any]:
-    """What a checkpoint must say beside the server's state."""
-    federation = server.federation
-    known: dict[str, Any] = {"run": federation.run, "dimension": federation.dimension, "sizes": federation.sizes}
-    if isinstance(server, CompositionServer):
-        known |= facts_of(server, assembly.shape or config.experts.shape)
-    return known
-
-
-def _train(config: Config, folder: RunFolder, server: Server, done: int, notes: Notes, facts: dict[str, Any]) -> float:
-    """Trains, logging, saving and looked at on the way; an interrupt saves and is raised again.
-
-    Gives the seconds spent in all."""
-    log_every = 1 if config.composes else config.run.log_every  # there a round is many steps
-    records = folder.metrics()
-    folder.truncate_metrics(done)
-    earlier = saved = max((r.get("seconds", 0.0) for r in records if r["round"] <= done), default=0.0)
-    if _over(config, server, done, earlier):
-        return earlier
-    remarks = server.warnings  # into the log once, with its next line
-    due, clock = sorted(mark for mark in notes.looks.after if mark > earlier), Clock(earlier)
-    with (
-        interrupts(lambda: notes.say(stopping(folder))) as interrupted,
-        (folder.path / "metrics.jsonl").open("a") as log,
-    ):
-        for progress in server.run(done):
-            over = _over(config, server, progress.round, clock.seconds)
-            last = over or progress.round == progress.rounds
-            if isinstance(server, CompositionServer) and progress.phase == "experts":
-                keep_experts(folder, server)
-            if progress.round % log_every == 0 or last or progress.failures:
-                record = _record(progress, server.federation, clock.seconds)
-                log.write(json.dumps(record | ({"notes": remarks} if remarks else {})) + "\n")
-                log.flush()
-                remarks = []
-            notes.progress(progress, server.federation)
-            while due and clock.seconds >= due[0]:
-                with clock.stopped() as seconds:
-                    notes.looks.look(due.pop(0), server, progress, seconds)
-            if last or interrupted.is_set() or _saves(config, server, progress.round, clock.seconds - saved):
-                _save(folder, server, progress.round, facts)
-                saved = clock.seconds
-                if not last and notes.pause(progress, server.federation):
-                    raise Paused(f"The run paused after round {progress.round}, to be continued.")
-            if interrupted.is_set():
-                notes.say(f"Stopped after round {progress.round}; continue with: anabranch resume {folder.path}")
-                raise KeyboardInterrupt
-            if over:
-                notes.say(_ending(config, progress))
-                break
-    return clock.seconds
-
-
-def _over(config: Config, server: Server, number: int, seconds: float) -> bool:
-    """Whether the minutes are used up; what comes before the flow is always finished, and counts."""
-    started = number > server.rounds - server.phases[-1].rounds
-    return started and 0 < 60 * config.run.minutes <= seconds
-
-
-def _saves(config: Config, server: Server, number: int, since: float) -> bool:
-    """Whether a checkpoint is due: by its round, or so many seconds after the last one."""
-    every = config.run.checkpoint_every or max(1, server.rounds // 20)
-    return number % every == 0 or 0 < 60 * config.run.checkpoint_minutes <= since
-
-
-def _ending(config: Config, progress: Progress) -> str:
-    found = f"{config.run.minutes:g} minutes of training are over, after round {progress.round} of {progress.rounds}."
-    if config.flow.schedule == "constant" or progress.round == progress.rounds:
-        return found
-    return f"{found} The rate was to fall until the last one; lower flow.rounds to what the minutes suffice for."
-
-
 def _times(config: Config, folder: RunFolder) -> list[Row]:
     """Seconds that each phase took, as `fit_seconds` for duals and `PHASE_seconds` for the others; for a composition
     also the passes of a batch that a step of each phase took, as `PHASE_forward` and `PHASE_backward`."""
@@ -252,25 +200,3 @@ def _times(config: Config, folder: RunFolder) -> list[Row]:
         rows.append({**key, "metric": f"{name}_seconds", "value": end - before})
         before = end
     return [*rows, *({**key, "metric": metric, "value": value} for metric, value in passes.items())]
-
-
-def _save(folder: RunFolder, server: Server, number: int, facts: dict[str, Any]) -> None:
-    """Silos first, then the server: a server checkpoint never stands alone. Silos keep what either of the server's two
-    last checkpoints may still need."""
-    saved = folder.checkpoints()
-    server.federation.keep(oldest=saved[-1] if saved else 0)
-    ledger = server.federation.ledger.state()
-    folder.save_checkpoint(Checkpoint(number, server.state(), {**facts, "ledger": ledger}))
-
-
-def _record(progress: Progress, federation: Federation, seconds: float) -> dict[str, object]:
-    return {
-        "round": progress.round,
-        "rounds": progress.rounds,
-        "phase": progress.phase,
-        **{name: float(value) for name, value in progress.metrics.items()},
-        "bytes_down": federation.ledger.bytes("down"),
-        "bytes_up": federation.ledger.bytes("up"),
-        "seconds": round(seconds, 3),
-        **({"failures": progress.failures} if progress.failures else {}),
-    }

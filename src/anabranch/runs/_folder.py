@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -149,6 +149,10 @@ class RunFolder:
             except ValueError:
                 continue
         return records
+
+    def log(self) -> TextIO:
+        """Where rounds are logged, a line each, behind those that are there."""
+        return (self.path / "metrics.jsonl").open("a")
 
     def truncate_metrics(self, last: int) -> None:
         """Forgets what was logged after round `last`: a resumed run logs it again."""

@@ -59,7 +59,7 @@ def draw_composed(run: Path, attributes: str, count: int, sampling: Sampling | N
     """`count` samples with these attributes, as in "digit=0,color=yellow"; what is not named is left open."""
     stored = open_composition(run)
     codes = stored.coverage.space.parse(attributes).expand(count, -1)
-    return _drawn(stored, codes, sampling or Sampling())
+    return drawn(stored, codes, sampling or Sampling())
 
 
 def draw_every(
@@ -76,7 +76,7 @@ def draw_every(
         )
     each = each or (1 if stored.shape else 64)
     label = possible(stored.coverage).repeat_interleave(each)
-    return _drawn(stored, stored.coverage.space.decode(label), sampling or Sampling())
+    return drawn(stored, stored.coverage.space.decode(label), sampling or Sampling())
 
 
 def open_composition(run: Path) -> Stored:
@@ -94,7 +94,7 @@ def open_composition(run: Path) -> Stored:
     return stored_mixture(config, checkpoint)
 
 
-def _drawn(stored: Stored, codes: Tensor, sampling: Sampling) -> ComposedSamples:
+def drawn(stored: Stored, codes: Tensor, sampling: Sampling) -> ComposedSamples:
     k = stored.coverage.space.k
     if sampling.weights is not None and sampling.how == "joint":
         raise UsageError("Weights are of single attributes, which 'joint' does not add up; leave one of them out.")

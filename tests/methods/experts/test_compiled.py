@@ -8,6 +8,7 @@ from anabranch.federation import Federation, Silo
 from anabranch.flow import _compiled as compiled
 from anabranch.methods.dcfm import train_composition
 from anabranch.methods.experts import ExpertSettings, shared_network
+from anabranch.methods.experts import _half as half
 from anabranch.seeds import generator
 
 SMALL = {
@@ -27,6 +28,7 @@ SMALL = {
 def quick(monkeypatch):
     """The compiler's tracing and differentiation without its last step, which takes minutes."""
     monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    monkeypatch.setattr(half, "compiles", lambda settings, device: settings.compile)
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     return torch._dynamo.utils.counters["stats"]
@@ -52,10 +54,18 @@ def test_training_and_sampling_are_the_same_with_it(quick, method, networks):
     assert quick["unique_graphs"] == 2 * networks  # one that trains and one that samples, whatever the number of rows
 
 
-def test_only_where_it_is_asked_for():
-    settings = [ExpertSettings(**{**SMALL, "compile": choice}) for choice in (True, False)]
-    networks = [shared_network(one, 16, (2, 2), torch.device("cpu")) for one in settings]
-    assert [compiled.is_compiled(network) for network in networks] == [True, False]
+@pytest.mark.parametrize(
+    ("choice", "network", "device", "wanted"),
+    [
+        (True, "conditional-unet", "cuda", True),
+        (False, "conditional-unet", "cuda", False),
+        (True, "conditional-unet", "cpu", False),
+        (True, "conditional-mlp", "cuda", False),
+    ],
+)
+def test_only_images_on_a_gpu_are_compiled_and_only_if_asked_for(choice, network, device, wanted):
+    settings = ExpertSettings(**{**SMALL, "compile": choice, "network": network})
+    assert half.compiles(settings, torch.device(device)) is wanted
 
 
 def test_more_levels_have_more_parameters():

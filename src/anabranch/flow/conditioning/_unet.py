@@ -28,7 +28,8 @@ class UNet(nn.Module):
 
     One level a multiplier, each of `blocks` residual blocks and half as large as the one before, rounded up; attention
     at the lowest. The last convolution starts at zero, and so does what is returned. Squares of `patch` by `patch`
-    pixels can be one place with as many more colours: with twice the channels that is quicker on a GPU, and knows more.
+    pixels can be one place with as many more colours: with twice the channels that is quicker on a GPU, and labels are
+    obeyed as well, but edges are coarser: coloured digits had an FID of 22 instead of 13 after as many steps.
 
     What it returns is to be added to `drift(x, t)`, the velocity that data of the given standard would have. Points may
     be more precise than parameters: all inside is computed as these are, the rest as points are.

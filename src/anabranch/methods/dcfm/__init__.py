@@ -14,6 +14,7 @@ from anabranch.methods.dcfm._settings import (
     PeerSettings,
     StudentSettings,
 )
+from anabranch.methods.dcfm._student import Student, student_kind, student_network
 from anabranch.methods.dcfm._survey import survey
 from anabranch.methods.dcfm._train import ComposedFlow, composition, train_composition
 
@@ -27,9 +28,12 @@ __all__ = [
     "MixtureSettings",
     "PeerSettings",
     "PeerSteps",
+    "Student",
     "StudentSettings",
     "check_stages",
     "composition",
+    "student_kind",
+    "student_network",
     "survey",
     "train_composition",
 ]

@@ -90,9 +90,14 @@ def shared_network(
     key = (*kind, *size, settings.dtype, settings.compile, dimension, sizes, device)
     if key not in _SHARED:
         _SHARED[key] = expert_network(settings, dimension, sizes, name=name).to(device)
-        if settings.compile and settings.network.endswith("unet"):
+        if compiles(settings, device):
             compile_in_place(_SHARED[key])
     return _SHARED[key]
+
+
+def compiles(settings: ExpertSettings, device: torch.device) -> bool:
+    """Whether networks are compiled there: where asked for, for images, and on a GPU; elsewhere it does not pay."""
+    return settings.compile and settings.network.endswith("unet") and device.type == "cuda"
 
 
 def bind(module: nn.Module, parameters: Mapping[str, Tensor], settings: ExpertSettings) -> Field:

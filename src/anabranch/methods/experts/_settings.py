@@ -26,8 +26,8 @@ class ExpertSettings:
     width): a level has `channels` times one of the `multipliers`, and `patch` by `patch` pixels are one place;
     "additive-…" has conditional independence by construction. A UNet that knows the mean `center` and the deviation
     `spread` of the images' numbers learns in a fraction of the steps; 0 for both leaves it to find them. `precision`
-    "bfloat16" computes images in it on a GPU that can, and keeps parameters in float32. `compile` lets torch compile a
-    UNet, which takes a minute and then pays on a GPU.
+    "bfloat16" computes images in it on a GPU that can, and keeps parameters in float32. On a GPU `compile` lets torch
+    compile a UNet, which takes a minute and pays for long training.
 
     `steps` of `batch` samples with Adam; `rate`, `schedule`, `warm_up` and `clip` are its own, `average` is the decay
     of the moving average that an expert is. `full`, `marginal` and `unconditional` are π of eq. (8): how much the loss

@@ -101,8 +101,8 @@ class FlowServer(Phased):
         self.average.load({n.removeprefix("average/"): t for n, t in state.items() if n.startswith("average/")})
         if self.potential is not None:
             self.potential.optimizer.load("potential", state)
-            if self.optimizer.steps and not self.settings.potential.every:
-                self.potential.share()  # a silo that was away when it was handed out has it now
+            if self.optimizer.steps:
+                self.potential.share()  # to a silo that was away when it was handed out, and where none is to come
         if self.semidiscrete is not None:
             self.semidiscrete.scale = float(state["semidiscrete/scale"])
 

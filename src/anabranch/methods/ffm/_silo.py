@@ -86,7 +86,7 @@ def gradient_together(silos: Sequence[Silo], question: Gradient, weights: Tensor
     )
 
     def compute() -> GradientReply:
-        with halves[0].dropout(silos[0].seed, "together", silos[0].round):
+        with halves[0].dropout(silos[0].seed, "together", silos[0].name, silos[0].round):
             return _weighted_gradient(halves[0], sample, rows.to(sample.x_t))
 
     return attempt(halves[0].field, compute)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from anabranch.federation import Ranks
 from anabranch.methods.ffm import PRESETS
 from anabranch.recipes._study import Lines, StudyCell
 from anabranch.recipes.studies import _flow_images_pictures as pictures
@@ -33,6 +34,8 @@ def run(cell: StudyCell) -> list[Row]:
     eyes = cache(lambda: Eyes(cell.options, config, device_of(config)))  # opened when there is something to see
     curve = Curve(cell, config, folder, eyes)
     rows = train(config, folder.path, Notes(looks=curve.looks))
+    if not Ranks.here().first:  # it has served its silos; rank 0 samples and compares
+        return []
     key: dict[str, Any] = {"problem": cell.problem, "method": cell.method, "seed": cell.seed}
     found = [*_after_steps(cell, config, eyes()), *_adaptive(cell, config, eyes())]
     named = [{**key, **row, "value": float(row["value"])} for row in [*found, *_of_the_run(config, folder, rows)]]
