@@ -97,10 +97,10 @@ def _loaded(folder: Path) -> ExportedFlow | ExportedComposition:
     from safetensors import safe_open
 
     card = json.loads((folder / CARD).read_text())
-    with safe_open(folder / MODEL, "pt") as file:
-        facts, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if hashlib.sha256((folder / MODEL).read_bytes()).hexdigest() != card["model"]["sha256"]:
         raise DataError(f"{MODEL} is not the file that its card describes; export the run again.")
+    with safe_open(folder / MODEL, "pt") as file:
+        facts, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     encoder = Encoder.from_json((folder / ENCODER).read_text()) if (folder / ENCODER).exists() else None
     if "space" in facts:
         return load_composition(facts, tensors, encoder, card)
