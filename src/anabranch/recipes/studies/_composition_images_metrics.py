@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from anabranch.data.attributes import Attributed
 from anabranch.errors import DataError
 from anabranch.metrics import (
     AttributeClassifier,
+    FeatureStatistics,
     Inception,
     conformity,
     frechet_distance,
@@ -41,6 +42,7 @@ class Eyes:
     shape: tuple[int, int, int]
     device: torch.device
     options: Mapping[str, Any]
+    _statistics: dict[tuple[str, str, int], FeatureStatistics] = field(default_factory=dict)
 
     def features(self, x: Tensor) -> dict[str, Tensor]:
         """Features of images (n, d) in [−1, 1], by the name of a network."""
@@ -63,10 +65,17 @@ class Eyes:
             real = real[: len(generated)]  # equal numbers on both sides: both measures depend on them
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that few images bias the distance stands in the recipe
-                found[f"fid{word}_{name}"] = frechet_distance(real, generated)
+                found[f"fid{word}_{name}"] = frechet_distance(self._real(network, side, real), generated)
             both = precision_recall(real, generated)
             found |= {f"precision{word}_{name}": both.precision, f"recall{word}_{name}": both.recall}
         return found
+
+    def _real(self, network: str, side: str, features: Tensor) -> FeatureStatistics:
+        """Statistics of as many real images; they keep the root that every distance to them needs."""
+        key = network, side, len(features)
+        if key not in self._statistics:
+            self._statistics[key] = FeatureStatistics.of(features)
+        return self._statistics[key]
 
     def obeyed(self, x: Tensor, wanted: Tensor, names: tuple[str, ...], name: str) -> Figures:
         """How often samples show what was asked for: all of it, its complement, and each attribute."""

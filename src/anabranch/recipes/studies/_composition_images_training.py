@@ -75,7 +75,7 @@ def settings_of(method: str, options: Mapping[str, Any], shape: Sequence[int]) -
         if name in preset:
             sections[name] = dict(options.get(name, {}))
     if "experts" in preset:
-        sections["experts"]["penalty"] = options["penalty"]
+        sections["experts"].setdefault("penalty", options["penalty"])
     for name in ("peers", "student"):
         if name in preset and "penalty" not in preset[name]:
             sections[name]["penalty"] = options["penalty"]
