@@ -1,7 +1,10 @@
 """Experts for images whose network torch compiles: the same numbers, from as few compilations as there are uses."""
 
+import logging
+
 import pytest
 import torch
+from torch._dynamo.backends.common import aot_autograd
 
 from anabranch.data.attributes import CORNERS
 from anabranch.federation import Federation, Silo
@@ -31,7 +34,9 @@ def quick(monkeypatch):
     monkeypatch.setattr(half, "compiles", lambda settings, device: settings.compile)
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    return torch._dynamo.utils.counters["stats"]
+    half._SHARED.clear()  # no network that was compiled before, or given up
+    yield torch._dynamo.utils.counters["stats"]
+    half._SHARED.clear()
 
 
 def flow_of(method, choice, **sections):
@@ -52,6 +57,19 @@ def test_training_and_sampling_are_the_same_with_it(quick, method, networks):
         one, other = (flow.mixture.sample(rows, generator(2), 2, how=how, x0=x0).x1 for flow in flows)
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
     assert quick["unique_graphs"] == 2 * networks  # one that trains and one that samples, whatever the number of rows
+
+
+@pytest.mark.parametrize("part", ["fw_compiler", "bw_compiler"])
+def test_where_compiling_fails_training_goes_on_without(quick, monkeypatch, caplog, part):
+    def fails(graph, inputs):
+        raise RuntimeError("no compiler here")
+
+    parts = {name: lambda graph, inputs: graph.forward for name in ("fw_compiler", "bw_compiler")}
+    monkeypatch.setattr(compiled, "BACKEND", aot_autograd(**{**parts, part: fails}))
+    with caplog.at_level(logging.WARNING):
+        flow = flow_of("ddm+l", True)
+    assert [record.getMessage() for record in caplog.records if "could not be compiled" in record.getMessage()]
+    assert all(bool(tensor.isfinite().all()) for own in flow.experts.values() for tensor in own.values())
 
 
 @pytest.mark.parametrize(

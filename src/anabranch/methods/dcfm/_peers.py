@@ -39,7 +39,8 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
     peers = _peers(silo, question, own)
     learner = Learner(own, half.settings.rule(question.steps, question.rate), half.settings.average)
     turn, which, tally = Turn(half, own), silo.generator("peers", "which"), Tally()
-    steps = Steps(learner, turn.measure, question.penalty, silo.generator("peers", device=half.x.device))
+    generator = silo.generator("peers", device=half.x.device)
+    steps = Steps(half.network, learner, turn.measure, question.penalty, generator)
     names = sorted(peers)
     for _ in range(question.steps):
         # One peer a step: in expectation the routing is over all of them, and a step costs two networks, not n.

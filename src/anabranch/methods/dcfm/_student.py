@@ -54,7 +54,7 @@ class Student:
         fresh = {name: p.detach() for name, p in first.named_parameters()}
         self.learner = Learner(start or fresh, rule, settings.student.average)
         generator = self._generator("step", 0)
-        self._steps = Steps(self.learner, self._measure, settings.student.penalty, generator)
+        self._steps = Steps(self.network, self.learner, self._measure, settings.student.penalty, generator)
         self._pool: Replay | None = None
         self._drawn = -1
 

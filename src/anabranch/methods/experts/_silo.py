@@ -172,7 +172,7 @@ def steps_of(silo: Silo, half: ExpertHalf, learner: Learner) -> Steps:
     def measure(parameters: Mapping[str, Tensor], draws: torch.Generator) -> Measured:
         return measured(half.field(parameters), example(half.x, half.codes, settings, draws))
 
-    return Steps(learner, measure, settings.penalty, silo.generator("experts", device=half.x.device))
+    return Steps(half.network, learner, measure, settings.penalty, silo.generator("experts", device=half.x.device))
 
 
 def check_steps(silo: Silo, half: ExpertHalf, steps: int) -> None:

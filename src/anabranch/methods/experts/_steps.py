@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anabranch.federation import Silo
+from anabranch.flow import attempt
 from anabranch.methods.experts._training import Learner, Losses, Measured
 
 WARM_UP = 3  # steps before recording, in which the libraries choose and allocate
@@ -20,11 +21,14 @@ class Steps:
 
     `measure` draws a batch and gives the losses of parameters on it; all batches have one shape. What is recorded
     refers to the learner's own tensors, which are changed in place, and to the random numbers of `generator`, which go
-    on; whatever else `measure` reads must stay where it lies.
+    on; whatever else `measure` reads must stay where it lies. `network` is the one that `measure` evaluates.
     """
 
-    def __init__(self, learner: Learner, measure: Measure, penalty: float, generator: torch.Generator) -> None:
-        self.learner, self.measure, self.penalty, self.generator = learner, measure, penalty, generator
+    def __init__(
+        self, network: nn.Module, learner: Learner, measure: Measure, penalty: float, generator: torch.Generator
+    ) -> None:
+        self.network, self.learner, self.measure = network, learner, measure
+        self.penalty, self.generator = penalty, generator
         self.leaves = list(learner.parameters.values())
         # Recorded on a stream of its own: products of matrices get their workspace by stream, and steps that share one
         # must not run side by side.
@@ -63,12 +67,15 @@ class Steps:
         return Measured(copied, self._last.forward, self._last.backward)
 
     def _step(self) -> Measured:
-        found = self.measure(self.learner.parameters, self.generator)
-        loss = found.losses.matching + self.penalty * found.losses.independence
-        slopes = torch.autograd.grad(loss, self.leaves)
+        found, slopes = attempt(self.network, self._slopes)
         self.learner.move(dict(zip(self.learner.parameters, slopes, strict=True)))
         values = Losses(found.losses.matching.detach(), found.losses.independence.detach())
         return Measured(values, found.forward, found.backward)
+
+    def _slopes(self) -> tuple[Measured, Sequence[Tensor]]:
+        found = self.measure(self.learner.parameters, self.generator)
+        loss = found.losses.matching + self.penalty * found.losses.independence
+        return found, torch.autograd.grad(loss, self.leaves)
 
     def _record(self) -> None:
         graph = torch.cuda.CUDAGraph()
