@@ -103,11 +103,13 @@ def test_the_recipe_lists_the_colours():
 
 
 def test_all_methods_have_one_network_one_penalty_and_the_same_steps():
-    options = recipe("dcfm-cmnist").options("iid", "ddm", "small")
-    found = {method: settings_of(method, options, (3, 28, 28)) for method in METHODS}
+    cmnist = recipe("dcfm-cmnist")
+    options = cmnist.options("iid", "ddm", "small")
+    found = {method: settings_of(method, cmnist.options("iid", method, "small"), (3, 28, 28)) for method in METHODS}
     assert len({(s.experts.network, s.experts.channels, s.experts.steps, s.experts.batch) for s in found.values()}) == 1
-    assert {s.experts.penalty for m, s in found.items() if m not in ("fedflow", "ddm", "dfd")} == {options["penalty"]}
-    assert {found[method].experts.penalty for method in ("fedflow", "ddm", "dfd")} == {0}
+    without = ("fedflow", "ddm", "dfd", "dcfm-b", "additive")  # students have a penalty of their own, or add up
+    assert {s.experts.penalty for m, s in found.items() if m not in without} == {options["penalty"]}
+    assert {found[method].experts.penalty for method in without} == {0}
     federated = options["federated"]
     assert federated["rounds"] * federated["local_steps"] == options["experts"]["steps"]
     assert found["dcfm-b"].student.penalty == found["dcfm-a"].peers.penalty == options["penalty"]
@@ -160,7 +162,7 @@ def test_bytes_and_passes_are_those_of_a_run_of_its_own(everything):
     assert found["ddm"]["passes_forward"] == steps and found["ddm+l"]["passes_forward"] == 4 * steps
     assert found["fedflow+l"]["passes_backward"] == 4 * 4
     assert found["dcfm-a"]["passes_forward"] > found["ddm+l"]["passes_forward"]
-    assert found["dcfm-b"]["passes_backward"] == 4 * (steps + TINY["student"]["steps"])
+    assert found["dcfm-b"]["passes_backward"] == steps + 4 * TINY["student"]["steps"]  # teachers without a penalty
 
 
 def test_a_finished_cell_needs_nothing_shared_and_names_no_device(everything, tmp_path):

@@ -83,6 +83,19 @@ NAMES = {
     "steps_federated": "steps, federated",
     "steps_peers": "steps, peers",
     "steps_student": "steps, student",
+    "share_full": "π, whole labels",
+    "share_marginal": "π, single attributes",
+    "share_unconditional": "π, none",
+    "local_steps": "local steps a round",
+    "rate_peers": "rate, peers",
+    "penalty_peers": "λ, peers",
+    "rate_student": "rate, student",
+    "batch_student": "batch, student",
+    "penalty_student": "λ, student",
+    "additive_since": "additive since",
+    "experts_at_once": "experts at once",
+    "penalty": "λ",
+    "average": "average's decay",
 }
 SIDES = ("known", "novel", "unconditional")  # of combinations that samples were asked for
 
@@ -92,8 +105,13 @@ def metric_name(metric: str) -> str:
 
     >>> metric_name("fid_novel"), metric_name("w2_floor"), metric_name("reach")
     ('FID, novel', 'W2 floor', 'reach')
+    >>> metric_name("weight_novel_digit")
+    'weight of digit, novel'
     """
     if metric in NAMES:
         return NAMES[metric]
+    if metric.startswith("weight_") and metric.count("_") > 1:
+        _, side, attribute = metric.split("_", 2)
+        return f"weight of {attribute}, {side}"
     stem, _, side = metric.rpartition("_")
     return f"{NAMES.get(stem, stem)}, {side}" if stem and side in SIDES else metric

@@ -36,7 +36,7 @@ class ExpertSettings:
     attributes may be independent given a clear image and yet depend on each other given a noisy one, where the mean of
     a red 3 is no sum of red and 3. It looks at a share `compared` of each batch, which is evaluated under all masks;
     the rest costs one evaluation each, so that a fourth of it makes a step half as dear. With `independence` "pairs" it
-    is an expectation over pairs of attributes, which costs four evaluations however many attributes there are.
+    is an expectation over pairs of attributes: four evaluations beside that of the whole label, however many there are.
     """
 
     network: str = "conditional-mlp"

@@ -8,6 +8,7 @@ penalty, the experts of DCFM-A, the judge of attributes, the features of real im
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 
@@ -117,14 +118,29 @@ def _settings(made: Trained, cell: StudyCell) -> Figures:
         "channels": expert.channels if expert.network.endswith("unet") else expert.hidden,
         "batch": expert.batch,
         "rate": expert.rate,
+        "average": expert.average,
         "penalty": expert.penalty,
         "steps_experts": 0 if settings.federated.rounds else expert.steps,
         "steps_federated": settings.federated.rounds * settings.federated.local_steps,
         "steps_peers": settings.peers.rounds * settings.peers.steps,
         "steps_student": student.steps,
         "evaluations": cell.options["sampling"]["nfe"],
+        "share_full": expert.full,
+        "share_marginal": expert.marginal,
+        "share_unconditional": expert.unconditional,
     }
-    return {name: float(value) for name, value in found.items()}
+    if settings.federated.rounds:
+        found["local_steps"] = settings.federated.local_steps
+    if settings.peers.rounds:
+        found |= {"rate_peers": settings.peers.rate, "penalty_peers": settings.peers.penalty}
+    if student.steps:
+        found |= {"rate_student": student.rate, "batch_student": student.batch, "penalty_student": student.penalty}
+        found["additive_since"] = student.since if student.additive else math.nan
+    elif not settings.federated.rounds:
+        found["experts_at_once"] = settings.mixture.top or cell.options["silos"]
+        if settings.mixture.router == "energy":
+            found["temperature"] = settings.mixture.temperature
+    return {name: float(value) for name, value in found.items() if not math.isnan(value)}
 
 
 def _keep_grid(cell: StudyCell, found: Scene, x: Tensor) -> None:
