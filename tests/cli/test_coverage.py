@@ -135,11 +135,48 @@ def test_more_attributes_and_large_spaces_are_shown_too(tmp_path):
         (("gone.npz",), 1, "cannot be read"),
         (("--data", "corner"), 2, "did you mean 'corners'"),
         (("--data", "corners", "--observed", "bnad"), 2, "did you mean 'band'"),
-        (("--data", "corners", "--partition", "iidd"), 2, "did you mean 'iid'"),
-        (("--data", "corners", "--partition", "dirichlet", "--alpha", -1), 2, "must be positive"),
+        (("--data", "corners", "--silos", 2, "--partition", "iidd"), 2, "did you mean 'iid'"),
+        (("--data", "corners", "--silos", 2, "--partition", "dirichlet", "--alpha", -1), 2, "must be positive"),
         (("--data", "corners", "--out", "picture.pdf"), 2, "end in .png"),
     ],
 )
 def test_mistakes_get_a_sentence(robots, words, code, says):
     result = run(*(robots / word if str(word).endswith(".npz") else word for word in words))
     assert result.exit_code == code and says in " ".join(result.output.split()), result.output
+
+
+IDLE = [
+    ("--attributes", "wind,rain", "attributes"),
+    ("--count", 30, "points"),
+    ("--observed", "band", "observed"),
+    ("--silos", 4, "silos"),
+    ("--partition", "iid", "partition"),
+    ("--alpha", 0.1, "alpha"),
+    ("--seed", 0, "seed"),
+]
+
+
+@pytest.mark.parametrize(("option", "value", "key"), IDLE)
+def test_options_that_a_run_file_decides_itself_are_refused(tmp_path, option, value, key):
+    """Also at their defaults: who types one means something by it."""
+    (tmp_path / "mine.toml").write_text('method = "ddm"\n[data]\ntarget = "corners"\npartition = "iid"\nsilos = 2\n')
+    assert len(found(tmp_path / "mine.toml")["silos"]) == 2
+    result = run(tmp_path / "mine.toml", option, value)
+    said = " ".join(result.output.split())
+    assert result.exit_code == 2 and f"{option} is for archives and --data" in said and f"data.{key} there" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--data", "corners", "--attributes", "horizontal,vertical"), "--attributes names arrays of files"),
+        (("north.npz", "south.npz", "--count", 3), "--count is how many samples --data draws"),
+        (("north.npz", "south.npz", "--partition", "dirichlet"), "--partition is about dividing one file"),
+        (("north.npz", "south.npz", "--seed", 3), "--seed is about dividing one file"),
+        (("--data", "corners", "--alpha", 3), "--alpha is about dividing one file"),
+        (("--data", "corners", "--silos", 2, "--alpha", 3), "--alpha is of --partition dirichlet"),
+    ],
+)
+def test_options_that_would_change_nothing_are_refused(robots, words, says):
+    result = run(*(robots / word if str(word).endswith(".npz") else word for word in words))
+    assert result.exit_code == 2 and says in " ".join(result.output.split()), result.output

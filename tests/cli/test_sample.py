@@ -96,6 +96,7 @@ def test_samples_of_chosen_attributes_in_every_form(trained, tmp_path, name):
     result = run("sample", trained, "--attributes", NOVEL, "--n", 7, "--nfe", 4, "--out", tmp_path / name)
     assert result.exit_code == 0, result.output
     assert "7 samples of a combination that no silo has seen, with 4 function evaluations" in said(result)
+    assert "does not follow" not in said(result)
     if name.endswith(".npy"):
         assert np.load(tmp_path / name).shape == (7, 2)
     elif name.endswith(".csv"):
@@ -108,7 +109,8 @@ def test_samples_of_chosen_attributes_in_every_form(trained, tmp_path, name):
 def test_guidance_moves_samples_away_from_those_without(trained, tmp_path):
     drawn = {}
     three = ["guided", "--weights", "3"]
-    ways = {"joint": ["joint"], "one": ["guided"], "three": three, "early": [*three, "--until", "0.3"]}
+    one, early = ["guided", "--weights", "1"], [*three, "--until", "0.3"]
+    ways = {"joint": ["joint"], "one": one, "three": three, "early": early}
     for name, words in ways.items():
         out = tmp_path / f"{name}.npy"
         result = run("sample", trained, "--attributes", NOVEL, "--n", 5, "--nfe", 4, "--how", *words, "--out", out)
@@ -132,6 +134,7 @@ def test_images_come_on_a_sheet_and_in_a_grid(images, tmp_path):
 def test_a_grid_of_points(trained, tmp_path):
     result = run("sample", trained, "--grid", "--how", "composed", "--weights", "1,2", "--out", tmp_path / "grid.png")
     assert result.exit_code == 0 and "4 combinations, 1 of them seen by no silo" in said(result)
+    assert "do not follow" not in said(result)
     assert min(size(tmp_path / "grid.png")) > 300
 
 
@@ -153,6 +156,8 @@ def test_ways_and_weights_change_samples(trained, tmp_path):
         (["--attributes", NOVEL, "--weights", "1,b"], "give numbers separated by commas"),
         (["--attributes", NOVEL, "--weights", "1,2,3"], "3 weights were given"),
         (["--attributes", NOVEL, "--how", "guided", "--weights", "1,2"], "guidance has one for the whole label"),
+        (["--attributes", NOVEL, "--how", "guided"], "give one, as in --how guided --weights 3 --until 0.5"),
+        (["--grid", "--how", "guided", "--until", "0.5"], "give one, as in --how guided --weights 3 --until 0.5"),
         (["--attributes", NOVEL, "--until", "0.5"], "and none are given"),
         (["--attributes", NOVEL, "--weights", "2", "--until", "3"], "cannot last until"),
         (["--attributes", NOVEL, "--n", "0"], "ask for at least one"),
@@ -205,6 +210,13 @@ def test_infeasible_coverage_is_refused_unless_forced(tmp_path):
     assert refused.exit_code == 1 and "do not follow from the observed ones" in said(refused)
     forced = run("train", tmp_path / "mine.toml", "--force", "--out", tmp_path / "b")
     assert forced.exit_code == 0 and "do not follow from the observed ones" in said(forced)
+    for asked, follows in ((NOVEL, False), ("horizontal=left,vertical=top", True), ("vertical=top", True)):
+        drawn = run("sample", tmp_path / "b", "--attributes", asked, "--nfe", 4, "--out", tmp_path / "x.npy")
+        assert drawn.exit_code == 0
+        warned = "does not follow from what silos have seen" in " ".join(drawn.stderr.split())
+        assert warned == (not follows), drawn.output
+    grid = run("sample", tmp_path / "b", "--grid", "--nfe", 4, "--out", tmp_path / "x.png")
+    assert "2 of 4 combinations do not follow from what silos have seen" in " ".join(grid.stderr.split())
     plain = run("train", "ffm-2d", "--force", "--out", tmp_path / "c")
     assert plain.exit_code == 2 and "are for compositions" in said(plain)
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from anabranch.errors import DataError, RefusedError
+from anabranch.data.attributes import AttributeSpace
+from anabranch.errors import DataError, RefusedError, UsageError
 from anabranch.federation import Envelope, LocalEngine, Silo
 from tests.federation.counting import QUESTION, Count, behave, fail, opened, silo
 
@@ -41,6 +42,11 @@ class TestSilo:
     def test_bad_points_are_refused_in_its_name(self):
         with pytest.raises(DataError, match="Silo 'a'"):
             Silo("a", torch.tensor([[0.0, float("nan")], [1.0, 2.0]]))
+
+    def test_labels_that_name_no_combination_are_refused_in_its_name(self):
+        space = AttributeSpace.of({"wind": ["weak", "strong"], "rain": ["no", "yes"]})
+        with pytest.raises(UsageError, match=r"Silo 'b' holds 1 label of 3 .* the first in row 2 .*: -1\. .*leave out"):
+            Silo("b", torch.zeros(3, 2), torch.tensor([0, -1, 3]), space=space)
 
     def test_a_silo_without_points_says_so(self):
         with pytest.raises(DataError, match="must be encoded first"):

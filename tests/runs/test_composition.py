@@ -8,6 +8,8 @@ import torch
 
 from anabranch.data.attributes import attributed, save_attributed
 from anabranch.errors import CheckpointError, DataError, RunFolderError, UsageError
+from anabranch.federation import Federation, Silo
+from anabranch.methods.dcfm import CompositionServer
 from anabranch.runs import (
     Notes,
     RunFolder,
@@ -22,6 +24,7 @@ from anabranch.runs import (
     resume,
     train,
 )
+from anabranch.runs._evaluate_composition import evaluate_composition
 from tests.runs.composing import DATA, HELD, NOVEL, STAGES, composing
 from tests.runs.test_resume import Killed, assert_same_end, final_state, killer
 from tests.runs.tiny import tiny
@@ -42,6 +45,21 @@ def trained(tmp_path_factory):
     for method in ("dcfm-a", "ddm+l"):
         train(composing(method), folder / method)
     return folder
+
+
+@pytest.mark.parametrize("method", ["ddm", "fedflow"])
+@pytest.mark.parametrize("instead", [DATA, {"target": "mine.npz", "attributes": ["a", "b"], "held_out": 0.2}])
+def test_where_silos_tell_no_count_no_sample_is_judged(method, instead):
+    data, config = attributed("corners", count=90), composing(method, instead, composition={"force": True})
+    parts = {name: data[number::3] for number, name in enumerate("abc")}
+    silos = [Silo(name, p.x, p.label, space=p.space, smallest_group=16) for name, p in parts.items()]
+    federation = Federation(silos)
+    federation.open("run", seed=0)
+    server = CompositionServer(config.composed, federation)
+    list(server.run())
+    assert not server.coverage.observed.any()
+    found = evaluate_composition(config, server, ())
+    assert figures(found.rows) == [] and found.rows and found.arrays == {}
 
 
 # Resuming ----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from anabranch.cli._idle import given, refuse_idle
 from anabranch.cli._show import console, print_table, sentences
 from anabranch.cli._silos import Json, Seed
 from anabranch.errors import UsageError
@@ -25,6 +26,7 @@ NAMED = 6  # silos that have a column of their own in that list
 
 @sentences
 def coverage(
+    context: typer.Context,
     files: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -41,7 +43,10 @@ def coverage(
         str, typer.Option(help="Keep some combinations: all, band, band:3, minimal or all-but-one.")
     ] = "all",
     silos: Annotated[int, typer.Option(help="Divide one file, or --data, among so many silos.", min=1)] = 1,
-    partition: Annotated[str, typer.Option(help="How to divide: iid, or dirichlet (over combinations).")] = "iid",
+    partition: Annotated[
+        str,
+        typer.Option(help="How to divide: iid, dirichlet (over combinations), or dirichlet:NAME (over one attribute)."),
+    ] = "iid",
     alpha: Annotated[float, typer.Option(help="Of dirichlet: the smaller, the more silos differ.")] = 0.1,
     seed: Seed = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Draw heat maps into this .png file.")] = None,
@@ -59,6 +64,9 @@ def coverage(
         raise UsageError(f"'{out}' was given for the picture; it must end in .png.")
     if bool(files) == bool(data):
         raise UsageError("Give files, or a source with --data: one of both.")
+    if len(files or []) > 1 and silos > 1:
+        raise UsageError(f"--silos {silos} divides one file; {len(files or [])} were given, which are silos already.")
+    refuse_idle(given(context), files or [], silos, partition)
     if data:
         from anabranch.data.attributes import attributed
 
@@ -102,8 +110,6 @@ def _of_files(
     paths = {path.stem: path for path in files}
     if len(paths) < len(files):
         raise UsageError("Two files have the same name, which would name two silos alike; rename one.")
-    if len(files) > 1 and silos > 1:
-        raise UsageError(f"--silos {silos} divides one file; {len(files)} were given, which are silos already.")
     kept = {silo: keep_observed(each, observed) for silo, each in load_silos(paths, names).items()}
     if len(files) == 1 and silos > 1:
         return _divided(next(iter(kept.values())), silos, partition, alpha, seed)

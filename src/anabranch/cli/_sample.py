@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
-from anabranch.cli._show import sentences
+from anabranch.cli._show import console, sentences
 from anabranch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def sample(
     how: Annotated[
         str | None,
         typer.Option(
-            help="joint, guided (joint, sharpened: best for images), composed, or auto: composed where no silo has seen"
-            " the combination."
+            help="joint, guided (joint, sharpened by --weights: best for images), composed, or auto: composed where no"
+            " silo has seen the combination."
         ),
     ] = None,
     weights: Annotated[
@@ -78,6 +79,11 @@ def sample(
             )
         _plain(run, count or 1000, 10 if nfe is None else nfe, solver or "euler", seed, out or Path("samples.npy"))
         return
+    if how == "guided" and not weights:
+        raise UsageError(
+            "--how guided sharpens by --weights, and without them costs twice what --how joint does for the same"
+            " samples; give one, as in --how guided --weights 3 --until 0.5."
+        )
     steps = None if solver == "dopri5" else 50 if nfe is None else nfe
     sampling = Sampling(steps, solver or "midpoint", seed, how or "auto", _numbers(weights), until)
     if grid:
@@ -113,6 +119,11 @@ def _chosen(run: Path, attributes: str, count: int, sampling: Sampling, out: Pat
         return draw_sheet(found.x.numpy(), found.shape, title) if found.shape else draw_cloud(found.x.numpy(), title)
 
     write_samples(found.x, out, found.table, picture)
+    if not _follows(found):
+        _warn(
+            "What was asked for does not follow from what silos have seen, so that nothing says whether these samples"
+            " are right; anabranch coverage says what is missing."
+        )
     typer.echo(f"{count} samples{_seen(found)} with {found.evaluations} function evaluations: {out}")
 
 
@@ -127,8 +138,25 @@ def _grid(run: Path, count: int | None, sampling: Sampling, out: Path) -> None:
     masks = found.coverage.observed.numpy(), found.coverage.determined.numpy()
     cells = Cells(found.x.numpy(), found.space.encode(found.codes).numpy(), found.space, *masks, found.shape)
     write_atomically(out, draw_grid(cells, f"{run.name}: {RunFolder(run).config().method}, {sampling.how}"))
+    lost = int((~found.coverage.determined).sum())
+    if lost:
+        _warn(
+            f"{lost} of {len(found.space)} combinations do not follow from what silos have seen, so that nothing says"
+            " whether their samples, if there are any, are right; anabranch coverage says what is missing."
+        )
     novel = len(found.coverage.novel)
     typer.echo(f"{len(found.space)} combinations, {novel} of them seen by no silo: {out}")
+
+
+def _follows(found: ComposedSamples) -> bool:
+    """Whether some combination with the attributes that were asked for follows from the observed ones."""
+    asked, every = found.codes[0], found.space.combinations()
+    of_these = ((asked < 0) | (every == asked)).all(dim=1)
+    return bool(found.coverage.determined[of_these].any())
+
+
+def _warn(sentence: str) -> None:
+    console.print(f"[yellow]{escape(sentence)}[/yellow]", highlight=False)
 
 
 def _seen(found: ComposedSamples) -> str:

@@ -74,7 +74,7 @@ class Silo:
         self._labelled = label is not None
         self.space = space
         if space is not None:
-            space.decode(self.data.label.cpu())  # refuses labels that name no combination
+            space.check_labels(self.data.label, f"Silo '{name}'")
         self.secret = secrets.randbits(62) if secret is None else secret
         self.folder = folder
         self.most_numbers: int | None = None

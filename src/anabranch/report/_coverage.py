@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from anabranch.report._style import FEDERATED, INK, plain, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Array = np.ndarray[Any, Any]
 DOTS, CELL, LARGEST = 130, 0.3, 4.5  # dots an inch, inches of a cell and of a heat map
 MOST_PANELS, MOST_PAIRS, COLUMNS = 11, 6, 4  # silos and pairs that are drawn, and panels beside each other
 NUMBERED, NAMED = 15, 30  # outcomes beyond which cells have no counts, and axes no names
+LINE = 0.19  # inches of a line of a title
 
 
 @dataclass(frozen=True)
@@ -42,31 +45,49 @@ def draw_coverage(coverage: Coverage, title: str) -> bytes:
     frame is about a pair of outcomes that never occurs together.
     """
     with style():
-        from matplotlib.figure import Figure
-
-        pairs = list(combinations(range(coverage.space.k), 2))[:MOST_PAIRS]
-        panels = _panels(coverage, pairs)
-        columns = len(pairs) if len(pairs) > 1 else min(COLUMNS, len(panels))
-        rows = -(-len(panels) // columns)
-        widest = max(len(coverage.space.attributes[panel.second][1]) for panel in panels)
-        highest = max(len(coverage.space.attributes[panel.first][1]) for panel in panels)
-        size = (1.5 + min(LARGEST, CELL * widest), 1.6 + min(LARGEST, CELL * highest))
-        figure = Figure(figsize=(max(6.5, columns * size[0]), 0.5 + rows * size[1]), layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False)
-        for axes in grid.flat:
-            axes.set_axis_off()
-        for axes, panel in zip(grid.flat, panels, strict=False):
-            axes.set_axis_on()
-            _draw(axes, panel, coverage.space)
-        hidden = {
-            "silos": len(coverage.counts) - MOST_PANELS,
-            "pairs of attributes": comb(coverage.space.k, 2) - MOST_PAIRS,
-        }
-        more = "".join(f"; {number} more {what} are not drawn" for what, number in hidden.items() if number > 0)
-        figure.suptitle(plain(f"{title}{more}"), x=0.01, ha="left", fontsize=11, fontweight="bold")
         stream = io.BytesIO()
-        figure.savefig(stream, format="png", dpi=DOTS, facecolor="white")
+        coverage_figure(coverage, title).savefig(stream, format="png", dpi=DOTS, facecolor="white")
         return stream.getvalue()
+
+
+def coverage_figure(coverage: Coverage, title: str) -> Figure:
+    """The same as a figure."""
+    from matplotlib.figure import Figure
+
+    pairs = list(combinations(range(coverage.space.k), 2))[:MOST_PAIRS]
+    panels = _panels(coverage, pairs)
+    columns = len(pairs) if len(pairs) > 1 else min(COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    widest = max(len(coverage.space.attributes[panel.second][1]) for panel in panels)
+    highest = max(len(coverage.space.attributes[panel.first][1]) for panel in panels)
+    size = (1.5 + min(LARGEST, CELL * widest), 1.6 + min(LARGEST, CELL * highest))
+    figure = Figure(figsize=(max(6.5, columns * size[0]), 0.5 + rows * size[1]), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        axes.set_axis_on()
+        _draw(axes, panel, coverage.space)
+    _head(figure, plain(f"{title}{_not_drawn(coverage)}"))
+    return figure
+
+
+def _head(figure: Figure, title: str) -> None:
+    """Writes the title in as many lines as the figure is too narrow for, and makes room for them."""
+    head, letters = figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold"), len(title)
+    while letters > 1 and head.get_window_extent().width > 0.97 * figure.bbox.width:
+        letters = int(0.97 * letters)
+        head.set_text("\n".join(wrap(title, letters)))
+    figure.set_figheight(figure.get_figheight() + LINE * head.get_text().count("\n"))
+
+
+def _not_drawn(coverage: Coverage) -> str:
+    """How much there is that a picture leaves out, to go on in its title."""
+    hidden = {
+        "silos": len(coverage.counts) - MOST_PANELS,
+        "pairs of attributes": comb(coverage.space.k, 2) - MOST_PAIRS,
+    }
+    return "".join(f"; {number} more {what} are not drawn" for what, number in hidden.items() if number > 0)
 
 
 def _panels(coverage: Coverage, pairs: Sequence[tuple[int, int]]) -> list[_Panel]:

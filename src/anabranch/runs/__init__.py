@@ -1,5 +1,6 @@
 """What happened? Run folders: config, metrics, checkpoints, resume, results."""
 
+from anabranch.methods._records import fill
 from anabranch.runs._attributed import spelling_hints
 from anabranch.runs._build import (
     Assembly,
@@ -19,7 +20,6 @@ from anabranch.runs._config import (
     PLAIN,
     SECTIONS,
     Config,
-    fill,
     from_dict,
     from_toml,
     merged,

@@ -99,6 +99,6 @@ def _partition(data: DataSettings, whole: Attributed) -> Partition:
     if data.partition == "component":
         groups = [list(group) for group in data.groups] or [[label] for label in sorted(set(whole.label.tolist()))]
         return by_component(whole.label, groups)
-    if data.partition not in DIVISIONS:
+    if data.partition.partition(":")[0] not in DIVISIONS:
         raise unknown("partition of combinations", data.partition, WAYS)
     return divide(whole, data.partition, data.silos, generator, data.alpha)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import tomllib
-import types
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 from anabranch.errors import UsageError, unknown
+from anabranch.methods._records import converted, fill
 from anabranch.methods.dcfm import (
     COMPOSITIONS,
     Composition,
@@ -40,8 +40,6 @@ from anabranch.runs._sections import (
     PrivacySettings,
     RunSettings,
 )
-
-T = TypeVar("T")
 
 SECTIONS: dict[str, type] = {
     "flow": FlowSettings,
@@ -139,7 +137,7 @@ def from_dict(values: Mapping[str, Any]) -> Config:
                 raise UsageError(f"'{key}' must be a section, as in [{key}]; {value!r} was given.")
             parts[key] = fill(SECTIONS[key], key, value)
         else:
-            parts[key] = _convert(key, value, int if key == "seed" else str)
+            parts[key] = converted(key, value, int if key == "seed" else str)
     config = Config(**parts)
     if config.composes:
         check_stages(config.method, config.composed)
@@ -242,33 +240,3 @@ def _place(key: str, idle: Iterable[str]) -> tuple[str | None, str]:
         if key in keys:
             return section, key
     raise unknown("key", key, {name for keys in asked.values() for name in keys})
-
-
-def fill(kind: type[T], section: str, values: Mapping[str, Any]) -> T:
-    """A section's record with these values: keys must be its fields, values of their types."""
-    hints = get_type_hints(kind)
-    for key in values:
-        if key not in hints:
-            raise unknown(f"key in [{section}]", key, hints)
-    return kind(**{key: _convert(f"{section}.{key}", value, hints[key]) for key, value in values.items()})
-
-
-def _convert(name: str, value: Any, hint: Any) -> Any:
-    """The value as the declared type: whole numbers may stand for floats, lists for tuples, nothing else."""
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        if value is None:
-            return None
-        choices = [arg for arg in get_args(hint) if arg is not type(None)]
-        hint = next((arg for arg in choices if type(value) is arg), choices[-1])
-        origin = get_origin(hint)
-    if origin is tuple and isinstance(value, list | tuple):
-        return tuple(_convert(name, item, get_args(hint)[0]) for item in value)
-    if origin is dict and isinstance(value, Mapping):
-        return {str(key): _convert(f"{name}.{key}", item, get_args(hint)[1]) for key, item in value.items()}
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if origin is None and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
-        return value
-    wanted = getattr(hint, "__name__", str(hint)) if origin is None else origin.__name__
-    raise UsageError(f"{name} is {value!r}; a value of type {wanted} is needed.")

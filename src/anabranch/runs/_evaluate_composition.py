@@ -27,7 +27,8 @@ Sample = Callable[[Tensor, str], Tensor]
 def evaluate_composition(config: Config, server: CompositionServer, shape: tuple[int, ...]) -> Evaluation:
     """Hits and W2 where the true distributions are known, else sliced W2 of known combinations to held-out samples.
 
-    Samples of the whole attribute product are kept for a picture.
+    Samples of the whole attribute product are kept for a picture. Where silos tell no count at all, nothing is known of
+    any combination, and no sample is judged.
     """
     rows, mixture = Rows(config), server.mixture()
     steps = min(MOST_EVALUATIONS, max(config.evaluation.nfe, default=MOST_EVALUATIONS))
@@ -37,16 +38,17 @@ def evaluate_composition(config: Config, server: CompositionServer, shape: tuple
         generator = seeds.generator(REFERENCE_SEED, "composition", name)
         return mixture.sample(y, generator, steps, dimension=server.federation.dimension).x1.detach().cpu()
 
+    known = bool(mixture.coverage.observed.any())
     if config.data.source == "corners":
         _judge_corners(config, rows, mixture, sample)
-    elif config.data.held_out or config.data.at_sites:
+    elif known and (config.data.held_out or config.data.at_sites):
         generator = seeds.generator(REFERENCE_SEED, "known")
         drawn = torch.multinomial(mixture.coverage.total.double(), config.evaluation.points, True, generator=generator)
         distance = sliced(sample(drawn, "known"), server.federation)
         if distance is not None:
             rows.add("sliced_w2_known", distance, solver="midpoint", evaluations=steps)
     rows.add_bytes(server.federation)
-    return Evaluation(rows.rows, _grid(mixture, sample, shape))
+    return Evaluation(rows.rows, _grid(mixture, sample, shape) if known else {})
 
 
 def _judge_corners(config: Config, rows: Rows, mixture: Mixture, sample: Sample) -> None:

@@ -14,6 +14,7 @@ from anabranch.data import Table
 from anabranch.data.attributes import NULL, AttributeSpace, Coverage
 from anabranch.errors import CheckpointError, UsageError
 from anabranch.flow import Flow
+from anabranch.methods.experts import check_weights
 from anabranch.runs._evaluate_composition import possible
 from anabranch.runs._folder import RunFolder
 from anabranch.runs._stored import Stored, stored_mixture
@@ -95,16 +96,7 @@ def open_composition(run: Path) -> Stored:
 
 
 def drawn(stored: Stored, codes: Tensor, sampling: Sampling) -> ComposedSamples:
-    k = stored.coverage.space.k
-    if sampling.weights is not None and sampling.how == "joint":
-        raise UsageError("Weights are of single attributes, which 'joint' does not add up; leave one of them out.")
-    if sampling.weights is not None and len(sampling.weights) not in (1, k):
-        raise UsageError(
-            f"{len(sampling.weights)} weights were given; give one for all attributes, or {k}, in the order of"
-            f" {', '.join(stored.coverage.space.names)}."
-        )
-    if sampling.until != 1.0 and sampling.weights is None:
-        raise UsageError(f"Weights are to end at t = {sampling.until}, and none are given; give some, or no end.")
+    check_weights(stored.coverage.space, sampling.how, sampling.weights, sampling.until)
     generator = seeds.generator(sampling.seed, "sample")
     with torch.no_grad():
         flow: Flow = stored.mixture.sample(

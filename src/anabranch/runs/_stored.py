@@ -129,6 +129,7 @@ class _Remembered:
     def __init__(self, coverage: Coverage, dimension: int, seed: int) -> None:
         self.coverage, self.dimension, self.seed = coverage, dimension, seed
         self.names = sorted(coverage.counts)
+        self.sizes: dict[str, int] = {}  # whether silos told of all their samples was said when the run began
         self.weight = dict.fromkeys(self.names, 1.0)
 
     def everyone(self, question: Message) -> dict[str, Message]:

@@ -110,6 +110,21 @@ def test_what_is_missing_is_said_and_can_be_forced():
     assert coverage.check(force=True) == coverage.problems()
 
 
+def test_where_counts_are_withheld_what_is_missing_may_be_there():
+    counts = {name: torch.tensor([20, 20, 0, 0]) for name in ("north", "south")}
+    few = Coverage(PLANE, counts, {"north": 1, "south": 0})
+    unseen, *_, untold = few.problems()
+    assert unseen == "Outcome 'horizontal=right' occurs in no silo's counts."
+    assert untold.startswith("Silo 'north' tells no count of 1 sample, which may be what is missing: a count below a")
+    assert "lower smallest_group there" in untold
+    with pytest.raises(DataError, match="smallest_group"):
+        few.check()
+    both = Coverage(PLANE, counts, {"north": 3, "south": 4}).problems()[-1]
+    assert both.startswith("Silos 'north', 'south' tell no count of 7 samples, which")
+    enough = Coverage(PLANE, {"north": torch.tensor([20, 20, 0, 20])}, {"north": 3})
+    assert enough.problems() == []  # nothing is missing, whatever else there is
+
+
 def test_three_attributes_that_do_not_determine_are_named_by_example():
     space = AttributeSpace.of({"a": "12", "b": "12", "c": "12"})
     mask = torch.zeros(2, 2, 2, dtype=torch.bool)
@@ -130,8 +145,8 @@ def test_counts_that_do_not_fit_are_refused_by_name():
             Coverage(PLANE, {"n": bad})
     with pytest.raises(UsageError, match="at least one"):
         Coverage(PLANE, {})
-    with pytest.raises(UsageError, match="no combination"):
-        Coverage.of(PLANE, {"n": torch.tensor([4])})
+    with pytest.raises(UsageError, match="Silo 'n' holds 1 label of 2 that names no combination, the first in row 2"):
+        Coverage.of(PLANE, {"m": torch.tensor([0]), "n": torch.tensor([0, 4])})
     with pytest.raises(DataError, match="one outcome"):
         Coverage(AttributeSpace((("a", ("x",)), ("b", ("y", "z")))), {"n": torch.ones(2, dtype=torch.long)})
     with pytest.raises(UsageError, match="There is no silo 'm'"):

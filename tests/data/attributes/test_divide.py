@@ -66,6 +66,16 @@ def test_a_division_covers_everything_once_and_repeats(name):
         divide(data, "iidd", 5, seeds.generator(0))
 
 
+def test_dirichlet_over_one_attribute_leaves_a_silo_few_of_its_outcomes():
+    data = attributed("colored-digits", count=900)
+    parts = divide(data, "dirichlet:digit", 5, seeds.generator(3), alpha=0.05)
+    assert torch.cat(list(parts.values())).sort().values.equal(torch.arange(len(data)))
+    met = [[len(torch.unique(data.codes[index, place])) for index in parts.values()] for place in (0, 1)]
+    assert min(met[0]) <= 3 and min(met[1]) >= 8  # each digit that a silo has comes in all colours
+    with pytest.raises(UsageError, match="'digit'"):
+        divide(data, "dirichlet:digits", 5, seeds.generator(3))
+
+
 def test_dirichlet_skews_combinations_where_iid_does_not():
     data = attributed("corners", count=4000)
     spread = {}

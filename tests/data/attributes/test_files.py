@@ -72,8 +72,9 @@ def test_silos_that_differ_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "says"),
     [
-        ({"color": np.array(["red", "", "blue"])}, "Row 2 of 'a.npz' has no 'color';"),
-        ({"color": np.array(["red", " ", "nan"])}, "Row 2 of 'a.npz' has no 'color', and so have 1 more rows"),
+        ({"color": np.array(["red", "", "blue"])}, "Row 2 of 'a.npz' has no 'color'; .* it out"),
+        ({"color": np.array(["red", " ", "nan"])}, "Row 2 of 'a.npz' has no 'color', nor has 1 more row; .* them out"),
+        ({"color": np.array(["", " ", "nan"])}, "Row 1 of 'a.npz' has no 'color', nor have 2 more rows;"),
         ({"digit": np.array([1, 2, np.nan])}, "Row 3 of 'a.npz' has no 'digit'"),
         ({"digit": np.array([1, 2, 2.5])}, "not whole"),
         ({"digit": np.array([1, 2, np.inf])}, "not whole"),

@@ -51,8 +51,12 @@ def test_partial_and_impossible_combinations_have_no_label():
         with pytest.raises(UsageError, match="row of 3 whole numbers"):
             SPACE.encode(codes)
     for label in (24, -1):
-        with pytest.raises(UsageError, match="no combination"):
-            SPACE.decode(torch.tensor([label]))
+        with pytest.raises(UsageError, match=f"1 label of 3 that names no combination, the first in row 2 .*: {label}"):
+            SPACE.decode(torch.tensor([23, label, 0]))
+    with pytest.raises(UsageError, match="3 labels of 4 that name no combination, the first in row 2"):
+        SPACE.decode(torch.tensor([[0, -1], [-1, 24]]))
+    with pytest.raises(UsageError, match=r"type torch.float32; such a one names no combination"):
+        SPACE.decode(torch.tensor([1.0]))
 
 
 @pytest.mark.parametrize(

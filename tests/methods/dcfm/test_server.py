@@ -1,22 +1,27 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
-from scene import HELD, NOVEL, corner_silos, opened
+from scene import HELD, LEFT_BOTTOM, LEFT_TOP, NOVEL, RIGHT_BOTTOM, corner_silos, opened
 
-from anabranch.data.attributes import CORNERS, AttributeSpace
+from anabranch.data.attributes import CORNERS, NULL, AttributeSpace
 from anabranch.errors import DataError, UsageError
 from anabranch.federation import size
 from anabranch.methods.dcfm import (
     COMPOSITIONS,
     Composition,
     CompositionServer,
+    FederatedSettings,
+    MixtureSettings,
+    PeerSettings,
+    StudentSettings,
     check_stages,
     composition,
     survey,
     train_composition,
 )
-from anabranch.methods.experts import Expert
+from anabranch.methods.experts import Expert, ExpertSettings
 
 QUICK = {"steps": 6, "batch": 16, "hidden": 8, "layers": 1}
 SECTIONS = {
@@ -84,6 +89,13 @@ class TestSurvey:
         found = survey(opened(silos))
         assert found.space.sizes == (2, 2) and int(found.total.sum()) == 60
 
+    def test_samples_of_which_a_silo_tells_no_count_are_known_by_their_number(self):
+        silos = [*corner_silos(count=30), *corner_silos(count=31, held={"c": (3, 3, 3, 3, 2)}, smallest_group=7)]
+        found = survey(opened(silos))
+        assert found.counts["c"].tolist() == [0, 0, 0, 25] and found.withheld == {"c": 6}
+        with pytest.raises(DataError, match=r"Silos 'a', 'b' tell no count of 60 samples.*smallest_group is told as 0"):
+            survey(opened(corner_silos(count=30, smallest_group=16))).check()
+
     def test_other_attributes_are_refused_by_name(self):
         silos = corner_silos(count=30)
         silos[1].space = AttributeSpace.of({"horizontal": ["left", "right"], "height": ["top", "bottom"]})
@@ -103,6 +115,36 @@ class TestSurvey:
             "dcfm-b", experts=QUICK, student={"steps": 2, "trajectories": 8, "path_steps": 2}, force=True
         )
         assert CompositionServer(forced, opened(corner_silos(held={"a": (0,), "b": (3,)}))).warnings
+
+
+SILENT = {"c": (LEFT_TOP, LEFT_BOTTOM, RIGHT_BOTTOM)}  # of each less than its smallest group: it tells no count
+
+
+class TestSilentSilo:
+    @pytest.mark.parametrize("method", ["ddm", "ddm-learned", "dfd", "dcfm-a", "dcfm-b"])
+    def test_beside_others_gets_no_weight(self, method):
+        silos = [*corner_silos(count=30), *corner_silos(count=30, held=SILENT, smallest_group=12)]
+        server = CompositionServer(quick(method), opened(silos))
+        list(server.run())
+        assert not server.coverage.counts["c"].any() and "c" in server.experts
+        y = CORNERS.combinations()
+        assert bool(server.mixture().sample(y, torch.Generator().manual_seed(0), 4, dimension=2).x1.isfinite().all())
+        others = server.mixture_of_experts()
+        weight = others.rule(torch.zeros(4, 2), torch.tensor(0.5), y, lambda: torch.zeros(3, 4, 2))
+        assert not weight[:, 2].any() and torch.allclose(weight.sum(1), torch.ones(4, dtype=weight.dtype))
+        assert weight[RIGHT_BOTTOM].tolist() == [0, 1, 0]  # only b is known to have met right
+
+    def test_among_silent_ones_experts_count_alike_and_a_student_has_nothing_to_learn(self):
+        def opened_all():
+            return opened(corner_silos(count=30, held=dict.fromkeys("abc", SILENT["c"]), smallest_group=12))
+
+        server = CompositionServer(replace(quick("ddm"), force=True), opened_all())
+        list(server.run())
+        nothing = torch.full((2, 2), NULL)
+        weight = server.mixture().rule(torch.zeros(2, 2), torch.tensor(0.5), nothing, None)
+        assert torch.allclose(weight, torch.full((2, 3), 1 / 3, dtype=weight.dtype))
+        with pytest.raises(DataError, match=r"No silo tells a count.*lower smallest_group"):
+            CompositionServer(replace(quick("dcfm-b"), force=True), opened_all())
 
 
 class TestTraffic:
@@ -193,6 +235,51 @@ class TestRefusals:
     def test_sections_that_cannot_be(self, section, values):
         with pytest.raises(UsageError):
             composition("ddm", **{section: values})
+
+    @pytest.mark.parametrize(
+        ("sections", "says"),
+        [
+            ({"experts": 3}, r"experts is 3; it is a section: give its keys, as in experts=\{'network': …\}"),
+            ({"student": ["steps"]}, r"student is \['steps'\]; it is a section"),
+            ({"experts": {"penalty": "5"}}, "experts.penalty is '5'; a value of type float is needed"),
+            ({"experts": {"hidden": 2.5}}, "experts.hidden is 2.5; a value of type int is needed"),
+            ({"experts": {"layers": "3"}}, "experts.layers is '3'; a value of type int"),
+            ({"experts": {"shape": 3}}, "experts.shape is 3; a value of type tuple"),
+            ({"peers": {"rounds": "2"}}, "peers.rounds is '2'; a value of type int"),
+            ({"student": {"additive": 1}}, "student.additive is 1; a value of type bool"),
+            ({"mixture": {"top": None}}, "mixture.top is None; a value of type int"),
+            ({"every": "often"}, "every is 'often'; a value of type int"),
+            ({"every": {"steps": 3}}, "every is .*; a value of type int"),
+        ],
+    )
+    def test_values_of_another_type_are_refused_by_section_and_key(self, sections, says):
+        with pytest.raises(UsageError, match=says):
+            train_composition(corner_silos(), "ddm", **sections)
+
+    @pytest.mark.parametrize(
+        ("kind", "values", "says"),
+        [
+            (ExpertSettings, {"penalty": "5"}, "experts.penalty is '5'"),
+            (FederatedSettings, {"rounds": "5"}, "federated.rounds is '5'"),
+            (PeerSettings, {"steps": 1.5}, "peers.steps is 1.5"),
+            (StudentSettings, {"since": "late"}, "student.since is 'late'"),
+            (MixtureSettings, {"top": "all"}, "mixture.top is 'all'"),
+            (Composition, {"experts": {"steps": 3}}, "experts is .*; a value of type ExpertSettings"),
+        ],
+    )
+    def test_records_refuse_them_too(self, kind, values, says):
+        with pytest.raises(UsageError, match=says):
+            kind(**values)
+
+    def test_a_method_is_a_name_or_settings(self):
+        with pytest.raises(UsageError, match="method is 3; give the name of one"):
+            train_composition(corner_silos(), 3)
+
+    def test_lists_and_whole_numbers_stand_for_what_they_can_be(self):
+        found = composition("ddm", experts={"multipliers": [1, 2], "penalty": 5})
+        assert found.experts.multipliers == (1, 2) and found.experts.penalty == 5.0
+        own = ExpertSettings(steps=3)
+        assert composition("ddm", experts=own).experts is own
 
     def test_settings_of_ones_own_take_no_sections(self):
         with pytest.raises(UsageError, match="change those"):

@@ -26,6 +26,10 @@ def never():
     raise AssertionError("The experts' answers are not needed.")
 
 
+SILENT = Coverage(CORNERS, {**COUNTS.counts, "c": torch.zeros(4, dtype=torch.int64)})  # c tells none of its counts
+UNKNOWN = Coverage(CORNERS, {name: torch.zeros(4, dtype=torch.int64) for name in "ab"})
+
+
 class TestRules:
     def test_a_combination_goes_to_its_holders(self):
         weight = Holders(COUNTS)(X.expand(3, 2), T, codes(LEFT_TOP, LEFT_BOTTOM, RIGHT_BOTTOM), never)
@@ -52,6 +56,33 @@ class TestRules:
         assert torch.allclose(rule(COUNTS)(X.expand(4, 2), T, y, never).sum(1), torch.ones(4, dtype=torch.float64))
         top = rule(COUNTS, top=1)(X.expand(4, 2), T, y, never)
         assert set(top.flatten().tolist()) == {0.0, 1.0} and top.sum(1).tolist() == [1] * 4
+
+    @pytest.mark.parametrize("top", [1, 2])
+    def test_ties_keep_the_first_and_no_more_than_top(self, top):
+        alike = Coverage(CORNERS, {name: torch.tensor([10, 10, 0, 10]) for name in "abc"})
+        weight = Holders(alike, top)(X, T, codes(LEFT_TOP), never)
+        assert weight.tolist() == [[1 / top] * top + [0.0] * (3 - top)]
+
+    @pytest.mark.parametrize("rule", [Holders, Marginals, Energies, Learned])
+    def test_an_expert_whose_silo_tells_no_count_changes_nothing(self, rule):
+        """Neither its own weight nor, by 0 / 0, that of the others."""
+        y = torch.cat([CORNERS.combinations(), single(NOVEL, 0), single(NOVEL, 1), torch.full((1, 2), NULL)])
+        x = torch.zeros(len(y), 2)
+
+        def weights(coverage):
+            count = len(coverage.counts)
+            more = {Learned: {"logits": lambda x, t: torch.zeros(len(x), count), "top": 0}}.get(rule, {})
+            return rule(coverage, **more)(x, T, y, lambda: torch.zeros(count, len(y), 2))
+
+        without, beside = weights(COUNTS), weights(SILENT)
+        assert torch.equal(beside[:, :2], without) and not beside[:, 2].any()
+        assert beside[RIGHT_BOTTOM].tolist() == [0, 1, 0]  # only b has met right
+
+    @pytest.mark.parametrize("rule", [Holders, Marginals, Energies])
+    def test_where_nothing_is_known_of_any_silo_all_count_alike(self, rule):
+        for y in (torch.full((1, 2), NULL), codes(LEFT_TOP)):
+            assert rule(UNKNOWN)(X, T, y, lambda: torch.zeros(2, 1, 2)).tolist() == [[0.5, 0.5]]
+        assert rule(UNKNOWN, top=1)(X, T, codes(LEFT_TOP), lambda: torch.zeros(2, 1, 2)).tolist() == [[1, 0]]
 
     def test_energy_prefers_the_expert_whose_density_is_higher(self):
         """Two experts with Gaussian data N(±m, s²): their exact velocities tell whose x is."""
@@ -144,3 +175,20 @@ def test_the_router_tells_experts_apart():
     weight = rule(torch.stack(list(places.values())), torch.tensor(0.95), y, never)
     assert weight[0, 0] > 0.95 and weight[1, 1] > 0.95
     assert rule(X + 2, T, single(NOVEL, 1), never).tolist() == [[1, 0]]  # only a has met top
+
+
+def test_an_expert_whose_silo_tells_no_count_is_asked_for_samples_without_attributes():
+    asked = {}
+
+    def noting(name):
+        def field(x, t, y):
+            asked[name] = sorted(set(map(tuple, y.tolist())))
+            return torch.zeros_like(x)
+
+        return field
+
+    experts = {name: noting(name) for name in SILENT.counts}
+    generator = torch.Generator().manual_seed(0)
+    samples = samples_of_experts(experts, SILENT, 60, 2, torch.zeros(60, 2), generator)
+    assert [each.shape for each in samples] == [(60, 2)] * 3
+    assert asked == {"a": [(0, 0), (0, 1)], "b": [(0, 1), (1, 1)], "c": [(NULL, NULL)]}

@@ -4,6 +4,7 @@ import pytest
 import torch
 from scene import corner_silos, opened
 
+from anabranch.data.attributes import CORNERS
 from anabranch.errors import RefusedError, UsageError
 from anabranch.flow.conditioning import Masking, full_penalty
 from anabranch.methods.dcfm import CompositionServer, composition
@@ -217,8 +218,14 @@ class TestSilo:
     def test_samples_without_attributes_are_refused(self):
         silos = corner_silos(space=None)
         silos[0]._labelled, silos[0].data.label[:] = False, 0
-        with pytest.raises(Exception, match="samples without attributes"):
+        with pytest.raises(Exception, match=r"samples without attributes.*space=space"):
             CompositionServer(composition("ddm", experts=QUICK), opened(silos))
+
+    def test_labels_that_the_agreed_space_does_not_have_are_refused_by_silo_and_row(self):
+        silos = corner_silos(space=None)
+        silos[0].data.label[2] = -1
+        with pytest.raises(Exception, match=r"Silo 'a' holds 1 label of 300 that names .* the first in row 3"):
+            CompositionServer(composition("ddm", experts=QUICK), opened(silos), CORNERS)
 
     def test_restored_experts_are_those_that_were_shared(self):
         first = CompositionServer(composition("ddm+l", experts=QUICK), opened(corner_silos()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -28,6 +28,9 @@ class Coverage:
     effects a + Σ_i b_i(y_i) known on the observed combinations is known on another one, that is whether the row
     (1, e_{y_1}, …, e_{y_k}) lies in the span of the observed rows of the design matrix.
 
+    A silo tells a count below its `smallest_group` as 0. `withheld` says of how many samples silos tell no count for
+    that reason, where it is known; they may be of any combination.
+
     >>> space = AttributeSpace.of({"horizontal": ["left", "right"], "vertical": ["top", "bottom"]})
     >>> coverage = Coverage.of(space, {"a": torch.tensor([0, 0, 1]), "b": torch.tensor([3])})
     >>> coverage.share, coverage.minimum, coverage.marginal, coverage.novel
@@ -38,6 +41,7 @@ class Coverage:
 
     space: AttributeSpace
     counts: dict[str, Tensor]
+    withheld: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.space.check()
@@ -55,7 +59,7 @@ class Coverage:
         """The coverage of silos whose samples have these labels (n,)."""
         counts = {}
         for silo, label in labels.items():
-            space.decode(label)  # refuses labels that name no combination
+            space.check_labels(label, f"Silo '{silo}'")
             counts[silo] = torch.bincount(label.cpu(), minlength=len(space))
         return Coverage(space, counts)
 
@@ -117,7 +121,8 @@ class Coverage:
 
     def problems(self) -> list[str]:
         """In words, what is missing for all combinations to be composed; nothing when the regime is feasible."""
-        return [*self._unseen(), *self._too_few(), *self._undetermined()]
+        found = [*self._unseen(), *self._too_few(), *self._undetermined()]
+        return [*found, *self._untold()] if found else []
 
     def check(self, force: bool = False) -> list[str]:
         """Refuses an infeasible regime with the explanation; with `force`, returns it as warnings instead."""
@@ -132,13 +137,26 @@ class Coverage:
         return [table.movedim(axis, 0).flatten(1).any(dim=1) for axis in axes]
 
     def _unseen(self) -> list[str]:
-        sentences = []
+        sentences, where = [], "no silo's counts" if any(self.withheld.values()) else "no silo"
         for (name, outcomes), seen in zip(self.space.attributes, self._outcomes(self.observed), strict=True):
             lost = [outcomes[number] for number in (~seen).nonzero()[:, 0].tolist()]
             if lost:
                 words = ("Outcome", "occurs") if len(lost) == 1 else ("Outcomes", "occur")
-                sentences.append(f"{words[0]} {quoted(named(name, lost))} {words[1]} in no silo.")
+                sentences.append(f"{words[0]} {quoted(named(name, lost))} {words[1]} in {where}.")
         return sentences
+
+    def _untold(self) -> list[str]:
+        """About samples of which no count is told: they may be of what is missing."""
+        silos = [silo for silo, number in self.withheld.items() if number]
+        if not silos:
+            return []
+        count = sum(self.withheld.values())
+        whose = f"Silo {quoted(silos)} tells" if len(silos) == 1 else f"Silos {quoted(silos)} tell"
+        return [
+            f"{whose} no count of {count} {'sample' if count == 1 else 'samples'}, which may be what is missing: a"
+            " count below a silo's smallest_group is told as 0. Bring more samples of each combination, or lower"
+            " smallest_group there."
+        ]
 
     def _too_few(self) -> list[str]:
         found, all_of_them = int(self.observed.sum()), len(self.space)

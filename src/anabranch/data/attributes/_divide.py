@@ -21,6 +21,9 @@ DIVISIONS = ("dirichlet", "iid")
 def divide(data: Attributed, name: str, silos: int, generator: torch.Generator, alpha: float = 0.1) -> Partition:
     """`iid`: dealt at random; `dirichlet`: each combination spread over the silos by p ~ Dirichlet(α, …, α).
 
+    `dirichlet:digit` spreads the outcomes of one attribute instead: with a small α a silo meets few of them, each in
+    all its combinations, and what others have met it cannot compose alone.
+
     >>> from anabranch.data.attributes import attributed
     >>> parts = divide(attributed("corners", count=40), "iid", 2, torch.Generator().manual_seed(0))
     >>> {silo: len(index) for silo, index in parts.items()}
@@ -30,6 +33,11 @@ def divide(data: Attributed, name: str, silos: int, generator: torch.Generator, 
         return iid(len(data), silos, generator)
     if name == "dirichlet":
         return dirichlet(data.label, silos, alpha, generator)
+    kind, separator, attribute = name.partition(":")
+    if kind == "dirichlet" and separator:
+        if attribute not in data.space.names:
+            raise unknown("attribute", attribute, data.space.names)
+        return dirichlet(data.codes[:, data.space.names.index(attribute)], silos, alpha, generator)
     raise unknown("partition of combinations", name, DIVISIONS)
 
 

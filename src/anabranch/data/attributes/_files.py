@@ -123,10 +123,10 @@ def _texts(path: Path, name: str, values: Array, count: int) -> list[str]:
         texts = [str(value).strip() for value in values.tolist()]
     bad = [row for row, text in enumerate(texts) if text in MISSING]
     if bad:
+        others = ["", ", nor has 1 more row", f", nor have {len(bad) - 1} more rows"][min(len(bad), 3) - 1]
         raise DataError(
-            f"Row {bad[0] + 1} of '{path.name}' has no '{name}'"
-            + (f", and so have {len(bad) - 1} more rows" if len(bad) > 1 else "")
-            + "; every sample needs all attributes. Complete it or leave it out."
+            f"Row {bad[0] + 1} of '{path.name}' has no '{name}'{others}; every sample needs all attributes. Complete"
+            f" {'it or leave it' if len(bad) == 1 else 'them or leave them'} out."
         )
     return texts
 

@@ -96,13 +96,35 @@ class AttributeSpace:
 
     def decode(self, label: Tensor) -> Tensor:
         """The codes (…, k) of labels (…)."""
-        if label.is_floating_point() or bool(((label < 0) | (label >= len(self))).any()):
-            raise UsageError(f"A label is not a whole number in 0 … {len(self) - 1}; it names no combination.")
+        self.check_labels(label)
         rest, codes = label.long(), []
         for size in reversed(self.sizes):
             codes.append(rest % size)
             rest = torch.div(rest, size, rounding_mode="floor")
         return torch.stack(codes[::-1], dim=-1)
+
+    def check_labels(self, label: Tensor, owner: str = "What was given") -> None:
+        """Refuses labels (…) that name no combination; `owner` begins the complaint ("Silo 'b'").
+
+        >>> AttributeSpace.of({"a": "01", "b": "01"}).check_labels(torch.tensor([0, -1]), "Silo 'b'")
+        Traceback (most recent call last):
+        anabranch.errors.UsageError: Silo 'b' holds 1 label of 2 that names no combination, the first in row 2 (row 1 is
+        the first): -1. A label is a whole number in 0 … 3, as space.encode makes it of codes; leave out samples of
+        which an attribute is not known.
+        """
+        needed = f"A label is a whole number in 0 … {len(self) - 1}, as space.encode makes it of codes"
+        if label.is_floating_point():
+            raise UsageError(f"{owner} holds labels of type {label.dtype}; such a one names no combination. {needed}.")
+        wrong = (label < 0) | (label >= len(self))
+        if not bool(wrong.any()):
+            return
+        rows = wrong.flatten().nonzero()[:, 0]
+        which = "1 label of {} that names" if len(rows) == 1 else f"{len(rows)} labels of {{}} that name"
+        raise UsageError(
+            f"{owner} holds {which.format(label.numel())} no combination, the first in row"
+            f" {int(rows[0]) + 1} (row 1 is the first): {int(label.flatten()[rows[0]])}. {needed}; leave out samples of"
+            " which an attribute is not known."
+        )
 
     def combinations(self) -> Tensor:
         """All of Y as codes (|Y|, k), in the order of their labels."""

@@ -18,7 +18,7 @@ from anabranch.methods._phases import Phase, Phased
 from anabranch.methods.dcfm import _peers
 from anabranch.methods.dcfm._messages import Adopt, PeerSteps
 from anabranch.methods.dcfm._settings import Composition
-from anabranch.methods.dcfm._student import Student
+from anabranch.methods.dcfm._student import Student, check_taught
 from anabranch.methods.dcfm._survey import survey
 from anabranch.methods.experts import (
     Energies,
@@ -68,6 +68,8 @@ class CompositionServer(Phased):
         self.settings, self.federation = settings, federation
         self.coverage = survey(federation, space)
         self.warnings = self.coverage.check(settings.force)
+        if settings.student.steps:
+            check_taught(self.coverage)
         self.experts: dict[str, dict[str, Tensor]] = {}
         self.given = dict(experts or {})
         self.failures: dict[str, str] = {}
@@ -90,11 +92,10 @@ class CompositionServer(Phased):
     def student(self) -> Student:
         """The student, which begins when it is first asked for: then it is known where the experts are."""
         if self._student is None:
-            like = next(iter(next(iter(self.experts.values())).values()))
             widest = max(self.experts, key=lambda name: (int((self.held.counts[name] > 0).sum()), name))
             start = self.experts[widest] if self.settings.student.start == "expert" else None
             dimension, seed = self.federation.dimension, self._seed("student")
-            self._student = Student(self.settings, self.held, like, dimension, seed, start)
+            self._student = Student(self.settings, self.held, self._like, dimension, seed, start)
         return self._student
 
     @property
@@ -110,14 +111,14 @@ class CompositionServer(Phased):
             like = next(iter(self.shared.values()))
             network = shared_network(settings.experts, self.federation.dimension, self.sizes, like.device)
             flow = bind(network, self.average.parameters, settings.experts)
-            return Mixture({ONE: flow}, coverage, Holders(coverage))
+            return Mixture({ONE: flow}, coverage, Holders(coverage), like.device)
         if settings.student.steps:
-            return Mixture({ONE: self.student.field()}, self.held, Holders(self.held))
+            return Mixture({ONE: self.student.field()}, self.held, Holders(self.held), self.student.device)
         return self.mixture_of_experts()
 
     def mixture_of_experts(self) -> Mixture:
         """The experts with the rule of the settings."""
-        return Mixture(self._fields(), self.held, self._rule())
+        return Mixture(self._fields(), self.held, self._rule(), self._like.device)
 
     def state(self) -> dict[str, Tensor]:
         """Everything a checkpoint of the server must hold."""
@@ -235,8 +236,7 @@ class CompositionServer(Phased):
 
     def _learn_router(self, number: int) -> dict[str, float | Tensor]:
         """DDM's router, from the experts' own samples."""
-        options = self.settings.mixture
-        like = next(iter(next(iter(self.experts.values())).values()))
+        options, like = self.settings.mixture, self._like
         generator = torch.Generator(like.device).manual_seed(self._seed("router"))
         shape = (options.router_samples, self.federation.dimension)
         x0 = torch.randn(shape, generator=generator, device=like.device, dtype=like.dtype)
@@ -259,8 +259,7 @@ class CompositionServer(Phased):
         """Every expert as a field, on the device where its parameters are."""
         if not self.experts:
             raise UsageError("There are no experts yet; train first.")
-        like = next(iter(next(iter(self.experts.values())).values()))
-        network = shared_network(self.settings.experts, self.federation.dimension, self.sizes, like.device)
+        network = shared_network(self.settings.experts, self.federation.dimension, self.sizes, self._like.device)
         return {name: bind(network, parameters, self.settings.experts) for name, parameters in self.experts.items()}
 
     def _rule(self) -> Rule:
@@ -272,6 +271,11 @@ class CompositionServer(Phased):
         if options.router == "holders":
             return Holders(coverage, options.top)
         return Marginals(coverage, options.top)
+
+    @property
+    def _like(self) -> Tensor:
+        """A tensor of an expert: where they all are, and in which type of number."""
+        return next(iter(next(iter(self.experts.values())).values()))
 
     def _seed(self, *names: str) -> int:
         return seeds.derive(self.federation.seed, "composition", *names)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from anabranch.errors import UsageError, unknown
+from anabranch.methods._records import check_types
 from anabranch.methods.experts import ExpertSettings, check_training
 
 ORDERS = ("sequential", "simultaneous")
@@ -25,6 +26,7 @@ class FederatedSettings:
     local_steps: int = 10
 
     def __post_init__(self) -> None:
+        check_types(self, "federated")
         if self.rounds < 0 or self.local_steps < 1:
             raise UsageError(
                 f"{self.rounds} rounds of {self.local_steps} local steps cannot be; give rounds from 0, steps from 1."
@@ -49,6 +51,7 @@ class PeerSettings:
     least: int = 1
 
     def __post_init__(self) -> None:
+        check_types(self, "peers")
         check_training(self.steps, 1, self.penalty, 0.0)
         if self.least < 1:
             raise UsageError(f"peers.least is {self.least}; a peer has met an outcome of which it has one sample.")
@@ -94,6 +97,7 @@ class StudentSettings:
     guidance: float = 1.0
 
     def __post_init__(self) -> None:
+        check_types(self, "student")
         if self.steps < 0:
             raise UsageError(f"student.steps is {self.steps}; it must not be negative.")
         check_training(max(1, self.steps), self.batch, self.penalty, self.average)
@@ -132,6 +136,7 @@ class MixtureSettings:
     router_samples: int = 2000
 
     def __post_init__(self) -> None:
+        check_types(self, "mixture")
         if self.router not in ROUTERS:
             raise unknown("router", self.router, ROUTERS)
         for name, least in (("top", 0), ("temperature", 0.0), ("router_steps", 1), ("router_samples", 2)):
@@ -156,6 +161,7 @@ class Composition:
     force: bool = False
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.every < 1:
             raise UsageError(f"every is {self.every}; silos answer after one step at the earliest.")
         if self.federated.rounds and (self.peers.rounds or self.student.steps):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from anabranch import seeds
 from anabranch.data.attributes import Coverage
+from anabranch.errors import DataError
 from anabranch.flow.conditioning import AdditiveSince, Field, Masking, guided
 from anabranch.methods.dcfm._replay import Replay, follow
 from anabranch.methods.dcfm._settings import Composition
@@ -102,6 +103,7 @@ class Student:
         number = self.steps // self.settings.student.refresh
         if self._pool is not None and self._drawn == number:
             return
+        check_taught(self.coverage)
         generator = self._generator("paths", number)
         composed = self.settings.student.paths == "composed"
         pool = self._composed(mixture, generator) if composed else self._taught(teachers, generator)
@@ -163,6 +165,16 @@ class Student:
 
     def _seed(self, *names: str | int) -> int:
         return seeds.derive(self.seed, "student", *names)
+
+
+def check_taught(coverage: Coverage) -> None:
+    """Refuses teachers of whom nothing is known: a student follows them to the combinations that they hold."""
+    if not bool(coverage.observed.any()):
+        raise DataError(
+            "No silo tells a count of any combination, so that a student would not know what to ask its teachers for:"
+            " a count below a silo's smallest_group is told as 0. Bring more samples of each combination, lower"
+            " smallest_group there, or take a method without a student."
+        )
 
 
 def student_network(settings: Composition, dimension: int, sizes: tuple[int, ...], seed: int = 0) -> nn.Module:

@@ -16,12 +16,14 @@ def survey(federation: Federation, space: AttributeSpace | None = None) -> Cover
     own = {name: AttributeSpace.from_json(reply.space) for name, reply in replies.items()}
     first = next(iter(own.values()))
     agreed = space or (first if all(one == first for one in own.values()) else union(own))
-    counts = {}
+    counts, withheld = {}, {}
     for name, reply in replies.items():
         present = reply.counts.nonzero()[:, 0]
         try:
             label = own[name].recode(present, agreed)
         except DataError as error:
             raise DataError(f"Silo '{name}' disagrees about the attributes. {error}") from error
+        told = int(reply.counts.sum())  # of all but those whose count is below the silo's smallest group
+        withheld[name] = max(0, federation.sizes.get(name, told) - told)
         counts[name] = torch.zeros(len(agreed), dtype=torch.int64).index_add_(0, label, reply.counts[present])
-    return Coverage(agreed, counts)
+    return Coverage(agreed, counts, {name: number for name, number in withheld.items() if number})

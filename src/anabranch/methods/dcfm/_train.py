@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from numbers import Integral
 from typing import Any
 
 from torch import Tensor
@@ -12,11 +13,14 @@ from anabranch import seeds
 from anabranch.data.attributes import AttributeSpace, Coverage
 from anabranch.errors import UsageError, unknown
 from anabranch.federation import Federation, Ledger, Silo
+from anabranch.methods._records import checked
 from anabranch.methods.dcfm._presets import COMPOSITIONS
 from anabranch.methods.dcfm._server import CompositionServer
 from anabranch.methods.dcfm._settings import Composition
-from anabranch.methods.experts import Mixture
+from anabranch.methods.experts import Mixture, check_weights
 from anabranch.methods.ffm import Progress
+
+_OPTIONS = ("self", "count", "seed", "nfe", "solver", "how", "weights", "until", "attributes")  # of `sample`
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,46 @@ class ComposedFlow:
         """Which combinations are known, and to whom."""
         return self.mixture.coverage
 
-    def sample(self, count: int, seed: int = 0, nfe: int = 50, **attributes: str) -> Tensor:
-        """`count` samples with these attributes, as in `sample(10, digit="0", color="yellow")`."""
-        text = ",".join(f"{name}={outcome}" for name, outcome in attributes.items())
-        y = self.coverage.space.parse(text).expand(count, -1)
+    def sample(
+        self,
+        count: int,
+        seed: int = 0,
+        nfe: int | None = 50,
+        *,
+        solver: str = "midpoint",
+        how: str = "auto",
+        weights: Sequence[float] | float | None = None,
+        until: float = 1.0,
+        attributes: Mapping[str, str] | None = None,
+        **named: str,
+    ) -> Tensor:
+        """`count` samples with these attributes, as in `sample(10, digit="0", color="yellow")`, where the experts are.
+
+        `how`, `weights` and `until` are those of `Mixture.field`: `sample(10, how="guided", weights=3, until=0.5, …)`
+        sharpens whole labels. With the solver "dopri5" `nfe` is None. Attributes can be given as a mapping instead;
+        those of which one has the name of an option must be.
+        """
+        if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
+            raise UsageError(f"{count!r} samples were asked for; ask for a whole number of them, at least one.")
+        y = self._codes(attributes, named).expand(int(count), -1)
+        check_weights(self.coverage.space, how, weights, until)
         generator = seeds.generator(seed, "sample")
-        return self.mixture.sample(y, generator, nfe, dimension=self.dimension).x1
+        flow = self.mixture.sample(y, generator, nfe, solver, how, weights, dimension=self.dimension, until=until)
+        return flow.x1
+
+    def _codes(self, attributes: Mapping[str, str] | None, named: Mapping[str, str]) -> Tensor:
+        """The codes (k,) of what was asked for; refuses what could be an option as well as an attribute."""
+        space = self.coverage.space
+        if attributes is not None and not isinstance(attributes, Mapping):
+            raise UsageError(f"attributes is {attributes!r}; give a mapping, as in attributes={{'digit': '0'}}.")
+        both = [name for name in space.names if name in _OPTIONS]
+        if both and attributes is None:
+            raise UsageError(
+                f"'{both[0]}' is an attribute here, and an option of sample; give all attributes as a mapping, as in"
+                f" attributes={{'{both[0]}': '{dict(space.attributes)[both[0]][0]}'}}."
+            )
+        pairs = [*(attributes or {}).items(), *named.items()]
+        return space.parse(",".join(f"{name}={outcome}" for name, outcome in pairs))
 
 
 def composition(method: str, **sections: Mapping[str, Any]) -> Composition:
@@ -64,14 +102,14 @@ def _laid_over(settings: Composition, section: str, values: Any) -> Composition:
     names = {f.name for f in fields(Composition)}
     if section not in names:
         raise unknown("section", section, sorted(names))
-    if not isinstance(values, Mapping):
-        return replace(settings, **{section: values})
     before = getattr(settings, section)
-    known = {f.name for f in fields(before)}
-    for key in values:
-        if key not in known:
-            raise unknown(f"key in [{section}]", key, sorted(known))
-    return replace(settings, **{section: replace(before, **values)})
+    kind = type(before)
+    if is_dataclass(kind) and not isinstance(values, Mapping | kind):
+        key = fields(kind)[0].name
+        raise UsageError(f"{section} is {values!r}; it is a section: give its keys, as in {section}={{{key!r}: …}}.")
+    if is_dataclass(kind) and isinstance(values, Mapping):
+        values = replace(before, **checked(kind, section, values))
+    return replace(settings, **{section: values})
 
 
 def train_composition(
@@ -94,7 +132,11 @@ def train_composition(
     >>> flow = train_composition(silos, "dcfm-b", experts={"steps": 20}, student={"steps": 20})
     >>> flow.sample(5, horizontal="right", vertical="top").shape
     torch.Size([5, 2])
+    >>> flow.sample(5, how="guided", weights=3, until=0.5, horizontal="right", vertical="top").shape  # sharpened
+    torch.Size([5, 2])
     """
+    if not isinstance(method, str | Composition):
+        raise UsageError(f"method is {method!r}; give the name of one, such as 'dcfm-b', or a Composition.")
     settings = composition(method, **sections) if isinstance(method, str) else method
     if sections and not isinstance(method, str):
         raise UsageError("Sections change a method's preset; with settings of your own, change those.")

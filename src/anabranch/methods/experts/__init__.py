@@ -27,7 +27,7 @@ from anabranch.methods.experts._messages import (
     Train,
     TrainReply,
 )
-from anabranch.methods.experts._mixture import WAYS, Mixture, Rule
+from anabranch.methods.experts._mixture import WAYS, Mixture, Rule, check_weights
 from anabranch.methods.experts._router import samples_of_experts, train_router
 from anabranch.methods.experts._routing import Energies, Holders, Learned, Marginals, Router
 from anabranch.methods.experts._settings import ExpertSettings, check_training
@@ -74,6 +74,7 @@ __all__ = [
     "bind",
     "check_steps",
     "check_training",
+    "check_weights",
     "example",
     "expert_network",
     "expert_of",

@@ -170,8 +170,11 @@ def own_space(silo: Silo, space: AttributeSpace | None) -> AttributeSpace:
     if silo.space is not None:
         return silo.space
     if space is None or not silo.labelled:
-        raise RefusedError(f"Silo '{silo.name}' holds samples without attributes; name the arrays that hold them.")
-    space.decode(silo.data.label.cpu())  # refuses labels that the space does not have
+        raise RefusedError(
+            f"Silo '{silo.name}' holds samples without attributes; name the arrays that hold them, or in Python say"
+            " which its labels stand for: Silo(name, points, label, space=space)."
+        )
+    space.check_labels(silo.data.label, f"Silo '{silo.name}'")
     return space
 
 

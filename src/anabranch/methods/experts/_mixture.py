@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from anabranch.data.attributes import NULL, Coverage
+from anabranch.data.attributes import NULL, AttributeSpace, Coverage
 from anabranch.errors import UsageError, unknown
 from anabranch.flow import Flow, integrate
 from anabranch.flow.conditioning import Field, composed, conditioned, guided
@@ -38,12 +38,14 @@ class Mixture:
     """v(x, t, y) = Σ_e w_e(x, t, y) v_e(x, t, y): experts by silo, and the rule that weighs them.
 
     Whoever samples need not know which method trained the experts, or that there is more than one: a single flow is a
-    mixture of one. `coverage` says which combinations are known.
+    mixture of one. `coverage` says which combinations are known, `device` where the experts are (None: wherever noise
+    is drawn).
     """
 
     experts: Mapping[str, Field]
     coverage: Coverage
     rule: Rule
+    device: torch.device | None = None
 
     def __call__(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         fields = list(self.experts.values())
@@ -83,12 +85,11 @@ class Mixture:
             return self
         if not bool(joint.any()):
             return together
-        joint = joint.to(y.device)
 
         def both(x: Tensor, t: Tensor, y: Tensor) -> Tensor:
-            answer = torch.empty_like(x)
-            answer[joint] = self(x[joint], _at(t, joint), y[joint])
-            answer[~joint] = together(x[~joint], _at(t, ~joint), y[~joint])
+            answer, rows = torch.empty_like(x), joint.to(x.device)
+            answer[rows] = self(x[rows], _at(t, rows), y[rows])
+            answer[~rows] = together(x[~rows], _at(t, ~rows), y[~rows])
             return answer
 
         return both
@@ -116,13 +117,16 @@ class Mixture:
         x0: Tensor | None = None,
         until: float = 1.0,
     ) -> Flow:
-        """A sample for each label y (n, k), from standard normal noise by the named solver."""
+        """A sample for each label y (n, k), from standard normal noise by the named solver.
+
+        Noise is drawn where the generator is, so that a seed means the same everywhere, and taken to the experts.
+        """
         if x0 is None:
             if dimension is None:
                 raise UsageError("Give x0, or the dimension of the samples.")
             x0 = torch.randn(len(y), dimension, generator=generator, device=generator.device)
-        y = y.to(x0.device)
-        return integrate(conditioned(self.field(y, how, weights, until), y), x0, nfe, solver)
+            x0 = x0.to(self.device or x0.device)
+        return integrate(conditioned(self.field(y, how, weights, until), y.to(x0.device)), x0, nfe, solver)
 
     def _check(self, y: Tensor) -> None:
         """Refuses an outcome that no expert has met."""
@@ -134,6 +138,19 @@ class Mixture:
                 raise UsageError(
                     f"No expert has met {name}={lost[0]}, so nothing is known of it; sample what some silo has seen."
                 )
+
+
+def check_weights(space: AttributeSpace, how: str, weights: Sequence[float] | float | None, until: float) -> None:
+    """Refuses what is asked for in vain: weights that `how` does not look at, or an end of weights without any."""
+    if weights is not None and how == "joint":
+        raise UsageError("Weights are of single attributes, which 'joint' does not add up; leave one of them out.")
+    if isinstance(weights, Sequence) and len(weights) not in (1, space.k):
+        raise UsageError(
+            f"{len(weights)} weights were given; give one for all attributes, or {space.k}, in the order of"
+            f" {', '.join(space.names)}."
+        )
+    if until != 1.0 and weights is None:
+        raise UsageError(f"Weights are to end at t = {until}, and none are given; give some, or no end.")
 
 
 def _one_weight(weights: Sequence[float] | float | None) -> float:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from anabranch import seeds
-from anabranch.data.attributes import Coverage
+from anabranch.data.attributes import NULL, Coverage
 from anabranch.flow import LinearPath, integrate
 from anabranch.flow.conditioning import Field, conditioned
 from anabranch.methods.experts._routing import Router
@@ -19,14 +19,17 @@ def samples_of_experts(
 ) -> list[Tensor]:
     """`count` samples of each expert, of the combinations that it holds, as often as it holds them.
 
+    An expert whose silo tells no count is asked for samples without any attribute: nobody knows which it has met.
     `x0` (count, d) says where and in which type of number; its values are the noise that all start from.
     """
     codes = coverage.space.combinations().to(x0.device)
     found = []
     for silo, field in experts.items():
         share = coverage.counts[silo].to(generator.device, torch.float64)
-        drawn = torch.multinomial(share, count, replacement=True, generator=generator).to(x0.device)
-        found.append(integrate(conditioned(field, codes[drawn]), x0, nfe, "midpoint").x1)
+        y = codes.new_full((count, coverage.space.k), NULL)
+        if bool(share.any()):
+            y = codes[torch.multinomial(share, count, replacement=True, generator=generator).to(x0.device)]
+        found.append(integrate(conditioned(field, y), x0, nfe, "midpoint").x1)
     return found
 
 

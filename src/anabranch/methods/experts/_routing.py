@@ -36,7 +36,8 @@ class Marginals:
     """DDM's router from label statistics alone: p(e | y) ∝ p(e) Π_i p(y_i | e) over the given attributes.
 
     It knows how often an expert has met each outcome, not which outcomes it met together. Where the product is zero for
-    every expert, because none has met all of them, it is their mean over attributes.
+    every expert, because none has met all of them, it is their mean over attributes. An expert whose counts are all
+    zero, because its silo tells none, is not known to have met anything: p(e) = 0.
     """
 
     coverage: Coverage
@@ -50,7 +51,7 @@ class Marginals:
             alone = torch.full_like(y, NULL)
             alone[:, place] = y[:, place]
             met = counts_of(self.coverage, alone)
-            product = product * met / size
+            product = product * met / size.clamp_min(1)  # who told no count has met nothing, and 0 / 0 is no share
             total = total + met / met.sum(1, keepdim=True).clamp_min(1)
         return kept(torch.where(product.sum(1, keepdim=True) > 0, product, total), self.top)
 
@@ -148,10 +149,15 @@ def _table(coverage: Coverage, device: torch.device) -> Tensor:
 
 
 def kept(weight: Tensor, top: int) -> Tensor:
-    """Rows that sum to one, of the `top` largest entries only (0: all)."""
+    """Rows that sum to one, of the `top` largest entries only (0: all); of equal ones the first.
+
+    A row of zeros is one of which nothing is known: there all count alike.
+
+    >>> kept(torch.tensor([[1.0, 3.0, 1.0], [0.0, 0.0, 0.0]]), top=2).tolist()
+    [[0.25, 0.75, 0.0], [0.5, 0.5, 0.0]]
+    """
+    weight = torch.where(weight.sum(1, keepdim=True) == 0, 1, weight)
     if top and top < weight.shape[1]:
-        least = weight.topk(top, dim=1).values[:, -1:]
-        weight = torch.where(weight >= least, weight, 0)
-        if top == 1:  # ties: the first
-            weight = torch.nn.functional.one_hot(weight.argmax(1), weight.shape[1]).to(weight.dtype)
+        largest = weight.sort(dim=1, descending=True, stable=True).indices[:, :top]
+        weight = torch.zeros_like(weight).scatter(1, largest, weight.gather(1, largest))
     return weight / weight.sum(1, keepdim=True)

@@ -10,6 +10,7 @@ import torch
 from anabranch.errors import UsageError, unknown
 from anabranch.federation import SCHEDULES, ServerOptimizer
 from anabranch.flow.conditioning import Masking, Standard
+from anabranch.methods._records import check_types
 
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 PENALTIES = ("all", "pairs")
@@ -68,11 +69,12 @@ class ExpertSettings:
     independence: str = "all"
 
     def __post_init__(self) -> None:
+        check_types(self, "experts")
         check_training(self.steps, self.batch, self.penalty, self.average)
         for kind, known in (("precision", PRECISIONS), ("schedule", SCHEDULES), ("independence", PENALTIES)):
             if getattr(self, kind) not in known:
                 raise unknown(kind, getattr(self, kind), known)
-        if isinstance(self.layers, int) and self.layers > MOST_LAYERS:
+        if self.layers > MOST_LAYERS:
             raise UsageError(f"layers is {self.layers}; a network has at most {MOST_LAYERS}.")
         if self.network.endswith("unet") and (len(self.shape) != 3 or min(self.shape) < 1):
             raise UsageError(
