@@ -34,6 +34,16 @@ def test_the_exact_pairs_cost_what_the_exact_plan_costs(seed):
     assert cost(pairs) == pytest.approx(ot.emd2(weights, weights, matrix), rel=1e-5)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("solver", ["exact", "sinkhorn"])
+@pytest.mark.parametrize("replacement", [True, False])
+def test_all_is_drawn_where_the_generator_is(solver, replacement):
+    own = generator(0, "own", device="cuda")
+    coupling = MinibatchOT(solver, replacement=replacement)
+    pairs = coupling.draw(data().to("cuda"), shape("gaussian", 2), SIZE, own, generator(0, "shared"))
+    assert len(pairs) == SIZE and all(value.is_cuda for value in vars(pairs).values())
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_it_pairs_the_same_batch_as_the_independent_coupling_but_cheaper(seed):
     """Equal generators draw equal batches: only the pairing differs."""

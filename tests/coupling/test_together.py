@@ -74,11 +74,12 @@ COUPLINGS = {
 EVALUATIONS = {"candidates": 1, "descent": 6, "entropic": 1, "balanced": HOLDERS}
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("name", EVALUATIONS)
-def test_duals_and_their_gradients_are_those_of_each_alone(name):
+def test_duals_and_their_gradients_are_those_of_each_alone(name, workers):
     potential = Counted()
     parameters, couplings = list(potential.network.parameters()), COUPLINGS[name](potential)
-    together = potential_duals(couplings, holders(), Source(), SIZE, numbers("own"), [generator(0) for _ in couplings])
+    together = potential_duals(couplings, holders(), Source(), SIZE, numbers("own"), generator(0), workers)
     assert (potential.made, potential.evaluated) == (1, EVALUATIONS[name])
     apart = torch.stack(
         [
@@ -93,12 +94,13 @@ def test_duals_and_their_gradients_are_those_of_each_alone(name):
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["candidates", "entropic", "semidiscrete"])
-def test_pairs_are_those_of_each_alone(name):
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("name", ["candidates", "entropic", "balanced", "semidiscrete"])
+def test_pairs_are_those_of_each_alone(name, workers):
     potential = Counted()
     couplings, own = COUPLINGS[name](potential), numbers("own")
-    together = pairs_together(couplings, holders(), Source(), SIZE, own)
-    assert (potential.made, potential.evaluated) == ((0, 0) if name == "semidiscrete" else (1, 1))
+    together = pairs_together(couplings, holders(), Source(), SIZE, own, generator(0), workers)
+    assert (potential.made, potential.evaluated) == ((0, 0) if name == "semidiscrete" else (1, EVALUATIONS[name]))
     for coupling, data, used, fresh, pairs in zip(couplings, holders(), own, numbers("own"), together, strict=True):
         alone = coupling.draw(data, Source(), SIZE, fresh, generator(0))
         for part in ("x0", "x1", "index0", "index1", "label"):
@@ -106,10 +108,8 @@ def test_pairs_are_those_of_each_alone(name):
         assert torch.equal(used.get_state(), fresh.get_state())  # what is drawn next is the same too
 
 
-@pytest.mark.parametrize(
-    "couplings", [[Independent()] * 3, [MinibatchOT()] * 3, COUPLINGS["balanced"](None), [Independent(), *tables(None)]]
-)
+@pytest.mark.parametrize("couplings", [[Independent()] * 3, [MinibatchOT()] * 3, [Independent(), *tables(None)]])
 def test_where_there_is_no_common_pass_nothing_is_drawn(couplings):
     own = numbers("own")
-    assert pairs_together(couplings, holders(), Source(), SIZE, own) is None
+    assert pairs_together(couplings, holders(), Source(), SIZE, own, generator(0)) is None
     assert all(torch.equal(a.get_state(), b.get_state()) for a, b in zip(own, numbers("own"), strict=True))

@@ -174,3 +174,83 @@ def test_an_engine_says_whether_its_mean_can_be_used():
     mean = scene.federation.mean(Slope({"w": torch.zeros(3)}), late=True)
     assert mean.verdict is engine.verdict and not mean.verdict
     assert scene.federation.mean(Slope({"w": torch.zeros(3)})).answered == ["a"]
+
+
+@dataclass(frozen=True)
+class Leaning(Message, kind="test.leaning"):
+    """Asks for a gradient that rests on parameters of another follower too.
+
+    Reveals: nothing; it belongs to the tests.
+    """
+
+    parameters: dict[str, Tensor]
+    other: Tensor
+
+
+@answers(Leaning)
+def lean(silo, question) -> SlopeReply:
+    """The way from the other's parameters; not a number where a test says so."""
+    factor = float("nan") if silo.leaning.get(silo.round) else 1.0
+    return SlopeReply({name: factor * (p - question.other) for name, p in question.parameters.items()})
+
+
+@answers_together(Leaning)
+def lean_together(silos, question, weights):
+    replies = [lean(silo, question).gradients["v"] for silo in silos]
+    return SlopeReply({"v": (weights[:, None] * torch.stack(replies)).sum(0)})
+
+
+class Pair(Scene):
+    """A second follower, whose question carries the first one's parameters; the first moves after it in a round."""
+
+    def __init__(self, late, trouble=None, leaning=None, every=1):
+        super().__init__(late, trouble)
+        for silo in self.silos:
+            silo.leaning = (leaning or {}).get(silo.name, {})
+        state = ServerOptimizer("adam", 0.1).begin({"v": torch.tensor([0.5, 0.5, -4.0])})
+        self.leaning = Following(self.federation, state, sign=1, others=[self.following])
+        self.leaning.late, self.every = late, every
+
+    def question(self):
+        return Leaning(self.leaning.optimizer.parameters, self.following.optimizer.parameters["w"].clone())
+
+    def run(self, rounds=6):
+        for number in range(1, rounds + 1):
+            self.federation.start_round(number)
+            self.leaning.take(self.question, self.federation.names)
+            self.failures[number] = dict(self.leaning.failures)
+            if number % self.every == 0:
+                self.following.take(Slope(self.following.optimizer.parameters), self.federation.names)
+        self.leaning.settle()
+        self.following.settle()
+        return self
+
+
+class TestTwoFollowers:
+    @pytest.mark.parametrize("every", [1, 2])
+    @pytest.mark.parametrize("leaning", TROUBLES.values(), ids=TROUBLES)
+    @pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+    def test_late_steps_are_the_same_steps(self, trouble, leaning, every):
+        prompt, late = (Pair(mode, trouble, leaning, every).run() for mode in (False, True))
+        for name in ("following", "leaning"):
+            one, other = (getattr(scene, name).optimizer.state("x") for scene in (prompt, late))
+            assert all(torch.equal(one[key], other[key]) for key in one)
+
+    def test_when_all_is_well_nobody_is_asked_twice(self):
+        assert Pair(True).run().silos[0].asked == [1, 2, 3, 4, 5, 6]
+
+    def test_who_was_at_fault_in_the_others_step_is_named_once_it_is_known(self):
+        failures = Pair(True, {"b": {3: "nan"}}).run().failures
+        assert {number: list(found) for number, found in failures.items() if found} == {4: ["b"]}
+
+
+def test_a_step_up_is_a_step_down_the_negative():
+    up, down = Scene(False), Scene(False)
+    up.following.sign = -1
+    for scene, sign in ((up, -1), (down, 1)):
+        scene.federation.start_round(1)
+        mean = scene.following.take(Slope(scene.following.optimizer.parameters), scene.federation.names)
+        wanted = ServerOptimizer("adam", 0.1).begin({"w": torch.tensor([3.0, -2.0, 1.0])})
+        wanted.step({name: sign * slope for name, slope in mean.reply.gradients.items()})
+        assert torch.equal(scene.w, wanted.parameters["w"])
+    assert not torch.equal(up.w, down.w)

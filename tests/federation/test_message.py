@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import anabranch.methods
-from anabranch.errors import MessageError
+from anabranch.errors import MessageError, NotFiniteError
 from anabranch.federation import KINDS, Joined, Message, check, decode, encode, same_shapes, size, tensors_of
 from anabranch.federation._message import field_types
 
@@ -253,6 +253,25 @@ class TestCheck:
     def test_a_dictionary_holds_tensors_only(self):
         with pytest.raises(MessageError, match="many/x, which is no tensor"):
             check(everything(many={"x": 1.0}))
+
+    @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype.is_floating_point])
+    def test_only_what_is_not_finite_is_refused_by_its_name(self, dtype):
+        """Not what is merely large: its norm may overflow. Nor what is empty."""
+        large = torch.full((3,), torch.finfo(dtype).max, dtype=dtype)
+        fine = {"a": large, "b": large[:0], "c": torch.ones((), dtype=dtype)}
+        check(everything(many=fine))
+        for bad in (torch.nan, torch.inf, -torch.inf):
+            spoilt = torch.cat([large, torch.tensor([bad], dtype=dtype)])
+            with pytest.raises(NotFiniteError, match="numbers in many/d that are not finite"):
+                check(everything(many={**fine, "d": spoilt}))
+
+    def test_a_message_is_looked_at_once_however_many_tensors_it_has(self, monkeypatch):
+        looks = []
+        item = Tensor.__float__
+        monkeypatch.setattr(Tensor, "__float__", lambda tensor: looks.append(1) or item(tensor))
+        monkeypatch.setattr(Tensor, "__bool__", lambda tensor: pytest.fail("a tensor was looked at by itself"))
+        check(everything(many={str(number): torch.ones(3) for number in range(50)}))
+        assert len(looks) == 1
 
     def test_numbers_must_be_finite_wherever_they_are(self):
         for bad in (

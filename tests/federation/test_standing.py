@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from anabranch.data import Pixels
 from anabranch.errors import CheckpointError, QuorumError, RunFolderError
 from anabranch.federation import Federation, Silo, load, save, write_atomically
 
@@ -151,6 +152,21 @@ class TestKeepAndRewind:
         changed = Silo("a", torch.ones(3, 2), folder=tmp_path / "a")
         with pytest.raises(CheckpointError, match="'a' holds other points"):
             opened([changed]).rewind(1)
+
+    @pytest.mark.parametrize("images", [False, True])
+    def test_points_are_read_once_however_often_a_state_is_kept(self, tmp_path, monkeypatch, images):
+        held = Pixels(torch.zeros(3, 4, dtype=torch.uint8), torch.zeros(3).long(), (1, 2, 2))
+        member = Silo("a", held if images else torch.zeros(3, 2), folder=tmp_path / "a")
+        read, digest = [], Silo.fingerprint
+        monkeypatch.setattr(Silo, "fingerprint", lambda silo: read.append(silo.name) or digest(silo))
+        federation = opened([member])
+        for number in (1, 2, 3):
+            keep(federation, number)
+        federation.rewind(3)
+        assert read == ["a"]
+        (member.data.bytes if images else member.data.x).add_(1)
+        with pytest.raises(CheckpointError, match="'a' holds other points"):
+            rewind([member], 3)
 
     @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "garbage"])
     def test_a_damaged_file_is_refused_with_a_sentence(self, tmp_path, damage):

@@ -200,6 +200,31 @@ def test_sampling_with_replacement_follows_the_plan():
     assert counts[0, 1] == counts[1, 0] == 0
 
 
+@pytest.mark.parametrize("replacement", [True, False])
+def test_sampling_follows_from_the_generator(replacement):
+    """By inverse transform, or by the earliest of exponential clocks."""
+    matrix = points(29, 5, 4).abs()
+    weights, random = matrix.double().reshape(-1), generator(30, "exact")
+    if replacement:
+        draws = torch.rand(9, generator=random, dtype=torch.float64) * weights.sum()
+        cells = (weights.cumsum(0) <= draws[:, None]).sum(1)
+    else:
+        clocks = torch.empty(20, dtype=torch.float64).exponential_(generator=random)
+        cells = (clocks / weights).argsort()[:9]
+    drawn = sample_pairs(Plan(matrix, 0.0), 9, generator(30, "exact"), replacement)
+    assert torch.equal(4 * drawn.index0 + drawn.index1, cells)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("replacement", [True, False])
+@pytest.mark.parametrize("plan", ["cpu", "cuda"])
+@pytest.mark.parametrize("draws", ["cpu", "cuda"])
+def test_plan_and_generator_may_be_on_different_devices(plan, draws, replacement):
+    matrix = torch.eye(6, device=plan) / 6
+    drawn = sample_pairs(Plan(matrix, 0.0), 6, generator(31, "exact", device=draws), replacement)
+    assert drawn.index0.device.type == plan and torch.equal(drawn.index0, drawn.index1)
+
+
 def test_first_draw_without_replacement_follows_the_plan():
     matrix = torch.tensor([[0.1, 0.0], [0.3, 0.6]])
     random = generator(28, "exact")

@@ -10,6 +10,7 @@ import torch
 from anabranch.errors import UsageError
 from anabranch.seeds import generator
 from anabranch.transport import SemiDual, bisect, half_squared_cost, lookup
+from anabranch.transport._atoms import Atoms, rounded_products
 
 
 def normal(seed, count, dimension=2, dtype=torch.float32):
@@ -86,6 +87,89 @@ class TestLookup:
         noise, atoms, duals = normal(0, 513), normal(1, 50), torch.zeros(50, dtype=torch.float64)
         together = lookup(noise, atoms, duals).value
         assert torch.equal(together, torch.cat([lookup(part, atoms, duals).value for part in noise.split(100)]))
+
+
+class TestAtoms:
+    """Made ready once, for duals that change; on a GPU by another way, which a CPU can go too."""
+
+    def test_whatever_the_duals_they_are_looked_up_as_by_brute_force(self):
+        noise, x = normal(0, 300, 9) + 5, normal(1, 200, 9) + 5
+        for ready in (Atoms(x), Atoms(x, gpu=True)):
+            for seed in (2, 3):  # the second duals leave nothing of the first
+                duals = normal(seed, 200, 1, torch.float64)[:, 0]
+                found, exact = ready.lookup(noise, duals), brute_force(noise, x, duals)
+                torch.testing.assert_close(found.value.double(), exact.values, rtol=1e-5, atol=1e-5)
+                assert (found.index == exact.indices).float().mean() > 0.99
+
+    def test_a_dual_looks_up_its_own_duals_and_average_as_they_come_to_be(self):
+        dual, noise = SemiDual.start(normal(0, 60), torch.full((60,), 1 / 60)), normal(1, 256)
+        for number in range(3):
+            found = dual.lookup(noise)
+            dual.ascend(torch.bincount(found.index, minlength=60), 256, 1.0, average=number > 0)
+            for average, duals in ((False, dual.duals), (True, dual.average)):
+                mine, fresh = dual.lookup(noise, average), lookup(noise, dual.atoms, duals)
+                assert torch.equal(mine.index, fresh.index) and torch.equal(mine.value, fresh.value)
+
+    @pytest.mark.parametrize("chunk", [1, 7 * 200])
+    def test_a_gpu_takes_noises_in_parts(self, monkeypatch, chunk):
+        noise, x, duals = normal(0, 50, 9), normal(1, 200, 9), torch.zeros(200, dtype=torch.float64)
+        whole = Atoms(x, gpu=True).lookup(noise, duals)
+        monkeypatch.setattr("anabranch.transport._atoms.CHUNK_NUMBERS", chunk)
+        monkeypatch.setattr("anabranch.transport._atoms.ON_A_GPU", 1)
+        parts = Atoms(x, gpu=True).lookup(noise, duals)
+        assert torch.equal(whole.index, parts.index) and torch.equal(whole.value, parts.value)
+
+    def test_only_where_asked_for_products_are_rounded(self, monkeypatch):
+        seen, addmm = [], torch.addmm
+
+        def noted(*rest, **options):
+            seen.append(torch.get_float32_matmul_precision())
+            return addmm(*rest, **options)
+
+        monkeypatch.setattr(torch, "addmm", noted)
+        ready, noise, before = Atoms(normal(1, 20), gpu=True), normal(0, 5), torch.get_float32_matmul_precision()
+        for rough in (True, False):
+            ready.lookup(noise, torch.zeros(20, dtype=torch.float64), rough)
+        assert seen == ["high", before] and torch.get_float32_matmul_precision() == before
+
+    def test_moving_duals_are_looked_up_roughly_and_the_average_is_not(self):
+        dual, seen = SemiDual.start(normal(0, 10), torch.full((10,), 0.1)), []
+        ready = Atoms(dual.atoms)
+        ready.lookup = lambda noise, duals, rough=False: seen.append((duals is dual.average, rough))
+        dual.__dict__["_ready"] = ready
+        dual.lookup(normal(1, 5))
+        dual.lookup(normal(1, 5), average=True)
+        assert seen == [(False, True), (True, False)]
+
+    def test_the_last_thread_to_leave_puts_the_switch_back(self):
+        before = torch.get_float32_matmul_precision()
+        one, other = rounded_products(), rounded_products()
+        one.__enter__()
+        other.__enter__()
+        one.__exit__(None, None, None)  # the one that found it as it was
+        assert torch.get_float32_matmul_precision() == "high"
+        other.__exit__(None, None, None)
+        assert torch.get_float32_matmul_precision() == before
+        with pytest.raises(ZeroDivisionError), rounded_products():
+            raise ZeroDivisionError
+        assert torch.get_float32_matmul_precision() == before
+
+    def test_numbers_of_eleven_bits_rarely_choose_another_atom(self):
+        """What a GPU then does, done by hand. Where it chooses another one, that is hardly dearer."""
+        x, noise = normal(1, 3000, 768) / 2, normal(0, 400, 768)
+        duals = 20 * normal(2, 3000, 1, torch.float64)[:, 0]
+        precise = lookup(noise, x, duals)
+        scores = x.square().sum(1) / 2 - duals.float() - eleven_bits(noise) @ eleven_bits(x).T
+        rough = scores.argmin(1)
+        assert (rough != precise.index).float().mean() < 0.01
+        value = 0.5 * (noise - x[rough]).square().sum(1) - duals[rough]
+        assert (value - precise.value).max() < 0.05 and precise.value.std() > 5
+
+
+def eleven_bits(x):
+    """Each rounded to the nearest number whose mantissa has ten bits and a leading one: TF32."""
+    bits = x.view(torch.int32)
+    return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
 
 
 class TestTheLine:

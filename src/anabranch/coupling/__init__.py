@@ -6,7 +6,7 @@ Every coupling draws aligned pairs and says which points it used; the training l
 from anabranch.coupling._balanced import BalancedPotential
 from anabranch.coupling._independent import Independent
 from anabranch.coupling._minibatch import MinibatchOT
-from anabranch.coupling._pairs import Coupling, Pairs, Source, batch, pair
+from anabranch.coupling._pairs import Coupling, Pairs, Precise, Source, batch, pair
 from anabranch.coupling._potential import EntropicPotential, GlobalPotential
 from anabranch.coupling._semidiscrete import SemiDiscrete
 from anabranch.coupling._shared import Potential, PotentialCoupling, potential_duals
@@ -24,6 +24,7 @@ __all__ = [
     "Pairs",
     "Potential",
     "PotentialCoupling",
+    "Precise",
     "SemiDiscrete",
     "Source",
     "Stream",

@@ -28,27 +28,28 @@ class BalancedPotential(PotentialCoupling):
 
     potential: Potential
     weight: float
-    delicate = True  # a point that is twice in a batch makes a tie
+    assigns = True  # a point that is twice in a batch makes a tie
 
     def __post_init__(self) -> None:
         if not 0 < self.weight <= 1:
             raise UsageError(f"A weight of {self.weight} was given to a holder; it must lie in (0, 1].")
 
-    def drawn(
-        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
-    ) -> Drawn:
+    def reach(self, size: int) -> int:
+        """B/λ."""
+        return math.ceil(size / self.weight - 1e-9)
+
+    def drawn(self, data: Samples, source: Source, size: int, generator: torch.Generator, pool: Tensor) -> Drawn:
         """A fresh batch, and the beginning of the pool that all holders see."""
         index1 = batch(data, size, generator)
-        x1 = data.at(index1, generator)
-        return Drawn(source.points(math.ceil(size / self.weight - 1e-9), shared).to(x1.device), x1, index1)
+        return Drawn(pool[: self.reach(size)], data.at(index1, generator), index1)
 
     def take(self, drawn: Drawn, values: Tensor, generator: torch.Generator) -> Tensor:
         """One-to-one: no candidate occurs twice."""
         return _assigned(drawn, values)
 
-    def transformed(self, drawn: Drawn, values: Tensor) -> Tensor:
+    def transformed(self, drawn: Drawn, values: Tensor, taken: Tensor | None = None) -> Tensor:
         """c − f at the candidate of each x1."""
-        index0 = _assigned(drawn, values.detach())
+        index0 = _assigned(drawn, values.detach()) if taken is None else taken
         return (drawn.x0[index0] - drawn.x1).square().sum(1) / 2 - values[index0]
 
 

@@ -23,7 +23,7 @@ class Independent:
         index = batch(data, size, generator)
         x1 = data.at(index, generator)
         x0 = source.points(size, generator).to(x1.device)
-        return Pairs(x0, x1, torch.arange(size), index, data.label[index])
+        return Pairs(x0, x1, torch.arange(size, device=x1.device), index, data.label[index])
 
     def draw_together(
         self, holders: Sequence[Samples], source: Source, size: int, generators: Sequence[torch.Generator]

@@ -39,9 +39,9 @@ class MinibatchOT:
         index = batch(data, size, generator)
         x1 = data.at(index, generator)
         x0 = source.points(size, generator).to(x1.device)
-        cost = half_squared_cost(x0, x1)
+        cost, each = half_squared_cost(x0, x1), torch.arange(size, device=x1.device)
         if self.solver == "exact" and not self.replacement:
-            return _paired(data, x0, torch.arange(size), x1, index, assignment(cost))
+            return _paired(data, x0, each, x1, index, assignment(cost))
         if self.replacement:
             plan = exact_plan(cost) if self.solver == "exact" else self._soft_plan(cost)
             drawn = sample_pairs(plan, size, generator, replacement=True)
@@ -49,7 +49,7 @@ class MinibatchOT:
         # A soft plan has no permutation in it: every x0 is used once and draws its x1 from its own row.
         rows = self._soft_plan(cost).matrix.to(generator.device).clamp_min(0)
         partner = torch.multinomial(rows, 1, generator=generator)[:, 0]
-        return _paired(data, x0, torch.arange(size), x1, index, partner)
+        return _paired(data, x0, each, x1, index, partner)
 
     def _soft_plan(self, cost: Tensor) -> Plan:
         result = sinkhorn(cost, self.epsilon * float(cost.mean().clamp_min(1e-12)))

@@ -21,6 +21,18 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
+class Precise:
+    """A source whose points are turned into another type of number."""
+
+    source: Source
+    dtype: torch.dtype
+
+    def points(self, count: int, generator: torch.Generator) -> Tensor:
+        """The source's points, as numbers of that type."""
+        return self.source.points(count, generator).to(self.dtype)
+
+
+@dataclass(frozen=True)
 class Pairs:
     """Aligned pairs (x0, x1), with where they came from.
 

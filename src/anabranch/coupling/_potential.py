@@ -42,9 +42,7 @@ class GlobalPotential(PotentialCoupling):
         """Steps and rate, where f^c is found by descent."""
         return (self.steps, self.rate) if self.transform == "descent" else None
 
-    def drawn(
-        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
-    ) -> Drawn:
+    def drawn(self, data: Samples, source: Source, size: int, generator: torch.Generator, pool: Tensor) -> Drawn:
         """A fresh batch, and candidates of its own."""
         return _fresh(data, source, size, self.candidates, generator)
 
@@ -52,7 +50,7 @@ class GlobalPotential(PotentialCoupling):
         """The argmin, which several x1 may share."""
         return c_transform(half_squared_cost(drawn.x0, drawn.x1), values).index
 
-    def transformed(self, drawn: Drawn, values: Tensor) -> Tensor:
+    def transformed(self, drawn: Drawn, values: Tensor, taken: Tensor | None = None) -> Tensor:
         """f^c over the candidates."""
         return c_transform(half_squared_cost(drawn.x0, drawn.x1), values).value
 
@@ -74,9 +72,7 @@ class EntropicPotential(PotentialCoupling):
         if not self.epsilon > 0:
             raise UsageError(f"The entropic coupling needs a positive epsilon; {self.epsilon} was given.")
 
-    def drawn(
-        self, data: Samples, source: Source, size: int, generator: torch.Generator, shared: torch.Generator
-    ) -> Drawn:
+    def drawn(self, data: Samples, source: Source, size: int, generator: torch.Generator, pool: Tensor) -> Drawn:
         """A fresh batch, and candidates of its own."""
         return _fresh(data, source, size, self.candidates, generator)
 
@@ -87,7 +83,7 @@ class EntropicPotential(PotentialCoupling):
         draws = torch.rand(len(drawn.x1), generator=generator, device=generator.device).to(edges) * edges[-1]
         return (edges < draws).sum(0).clamp_max(self.candidates - 1)
 
-    def transformed(self, drawn: Drawn, values: Tensor) -> Tensor:
+    def transformed(self, drawn: Drawn, values: Tensor, taken: Tensor | None = None) -> Tensor:
         """f^{c,ε} over the candidates."""
         return soft_c_transform(half_squared_cost(drawn.x0, drawn.x1), values, self.epsilon).value
 

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from anabranch.errors import UnsoundError
 from anabranch.federation._federation import Federation
 from anabranch.federation._mean import Mean
@@ -37,31 +39,43 @@ class Following:
 
     On a GPU an aggregate is looked at only when the next one has been asked for (`late`), so that the GPU never waits:
     Adam itself leaves parameters and moments as they are meanwhile. If it was not finite, its round is repeated, and
-    then the one that was asked for too early. So every step is the one that it would have been, only later.
+    then the one that was asked for too early. So every step is the one that it would have been, only later. Where
+    questions carry parameters of other followers too, these are `others`, and the same holds for their steps.
     """
 
     def __init__(
-        self, federation: Federation, optimizer: OptimizerState, then: Callable[[], None] = lambda: None, sign: int = 1
+        self,
+        federation: Federation,
+        optimizer: OptimizerState,
+        then: Callable[[], None] = lambda: None,
+        sign: int = 1,
+        others: Sequence[Following] = (),
     ) -> None:
         self.federation, self.optimizer, self.then, self.sign = federation, optimizer, then, sign
+        self.others = tuple(others)
         on_gpu = next(iter(optimizer.parameters.values())).is_cuda
         self.late = on_gpu and optimizer.settings.name == "adam"
         self.failures: dict[str, str] = {}
         self._open: _Step | None = None
         self._skipped = 0
 
-    def take(self, question: Message, names: Sequence[str], ahead: Sequence[str] = ()) -> Mean | None:
+    def take(
+        self, question: Message | Callable[[], Message], names: Sequence[str], ahead: Sequence[str] = ()
+    ) -> Mean | None:
         """One step; the mean that it followed, or None if the round was skipped. `failures` says who is not in it.
 
-        The question's tensors must be the optimiser's own, so that they stay those of the step. `ahead` names who will
-        be asked the same in the next round.
+        The question's tensors must stay those of the step: the optimiser's own do, those of `others` are to be copied.
+        A question that holds copies is given as what makes it. `ahead` names who will be asked the same in the next
+        round.
         """
         self.failures = {}
         place = self.federation.sequence
-        mean = self._ask(question, names, ahead)
-        if self._open is not None and not self.settle():
+        asked = question() if callable(question) else question
+        mean = self._ask(asked, names, ahead)
+        if not self._all_settled():
             self.federation.sequence = place
-            mean = self._ask(question, names)  # parameters have moved since
+            asked = question() if callable(question) else question  # parameters have moved since
+            mean = self._ask(asked, names)
         if mean is None:
             return None
         self.failures |= mean.failures
@@ -70,7 +84,7 @@ class Following:
             self._done()
         else:
             self._follow(mean)
-            self._open = _Step(self.federation.round, place, question, names, mean.verdict)
+            self._open = _Step(self.federation.round, place, asked, names, mean.verdict)
         return mean
 
     def settle(self) -> bool:
@@ -93,9 +107,19 @@ class Following:
         """Another state has been loaded: what was open is of no matter."""
         self._open, self._skipped = None, 0
 
+    def _all_settled(self) -> bool:
+        """Whether all steps that a question rests on are as they were when it was asked."""
+        settled = True
+        for other in self.others:
+            other.failures = {}
+            settled &= other.settle()
+            self.failures |= other.failures
+        return self.settle() and settled
+
     def _follow(self, mean: Mean) -> None:
         slopes = mean.reply.gradients
-        slopes = slopes if self.sign > 0 else {name: -slope for name, slope in slopes.items()}
+        if self.sign < 0:
+            slopes = dict(zip(slopes, torch._foreach_neg(list(slopes.values())), strict=True))
         self.optimizer.step(slopes, None if mean.verdict is None else mean.verdict.bad)
 
     def _done(self) -> None:

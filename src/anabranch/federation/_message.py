@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from anabranch.errors import MessageError, NotFiniteError
+from anabranch.federation._finite import not_finite
 
 KINDS: dict[str, type[Message]] = {}
 SCALARS: tuple[type, ...] = (bool, int, float, str)
@@ -174,8 +175,12 @@ def check(message: object, question: Message | None = None) -> None:
             raise MessageError(
                 f"'{message.kind}' arrived with {name} that is no text: half of a character stands alone."
             )
-    for name, tensor in tensors_of(message).items():
-        _check_tensor(f"'{message.kind}' arrived with", name, tensor)
+    arrived, tensors = f"'{message.kind}' arrived with", tensors_of(message)
+    for name, tensor in tensors.items():
+        _check_tensor(arrived, name, tensor)
+    bad = not_finite({name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()})
+    if bad is not None:
+        raise NotFiniteError(f"{arrived} numbers in {bad} that are not finite.")
     if question is not None:
         message.validate(question)
 
@@ -196,8 +201,6 @@ def _check_tensor(arrived: str, name: str, tensor: Any) -> None:
         raise MessageError(f"{arrived} {name} of {tensor.dtype}, which no message may hold.")
     if tensor.ndim > MOST_SIDES or max(tensor.shape, default=0) >= LONGEST_SIDE:
         raise MessageError(f"{arrived} {name} of a shape that no message may hold: {tensor.ndim} sides.")
-    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-        raise NotFiniteError(f"{arrived} numbers in {name} that are not finite.")
     if tensor.dtype is torch.bool and bool((tensor.view(torch.uint8) > 1).any()):
         raise MessageError(f"{arrived} bytes in {name} that are neither true nor false.")
 

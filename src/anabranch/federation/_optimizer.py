@@ -99,7 +99,7 @@ class OptimizerState:
         if self.settings.clip:
             norm = torch.stack(torch._foreach_norm(slopes)).norm()
             factor = (self.settings.clip / (norm + 1e-6)).clamp(max=1.0)
-            slopes = [slope * factor for slope in slopes]
+            slopes = list(torch._foreach_mul(slopes, factor))
         if self.settings.name == "adam":
             self._adam(leaves, slopes, self._rate, bad)
         elif bad is not None:

@@ -112,14 +112,15 @@ def sample_pairs(plan: Plan, size: int, generator: torch.Generator, replacement:
 
     Without replacement (the default) no cell is drawn twice: a permutation of `size` points is used whole,
     in random order. With replacement pairs are independent draws from π (FFM, Algorithm 2), which leaves
-    about a third of every batch unused. The generator is a CPU one, whatever the plan's device.
+    about a third of every batch unused. Numbers are drawn where the generator is, and used where the plan is.
     """
-    weights = plan.matrix.detach().cpu().double().reshape(-1)
+    weights = plan.matrix.detach().double().reshape(-1)
     if size < 1:
         raise UsageError(f"size is {size}; draw at least one pair.")
     if replacement:
         edges = weights.cumsum(0)
-        draws = torch.rand(size, generator=generator, dtype=torch.float64) * edges[-1]
+        draws = torch.rand(size, generator=generator, device=generator.device, dtype=torch.float64)
+        draws = draws.to(edges.device) * edges[-1]
         cells = torch.searchsorted(edges, draws, right=True).clamp_max(len(edges) - 1)
     else:
         support = weights.nonzero()[:, 0]
@@ -128,9 +129,9 @@ def sample_pairs(plan: Plan, size: int, generator: torch.Generator, replacement:
                 f"{size} pairs were asked for, but the plan has only {len(support)} cells with mass; "
                 "ask for fewer, or draw with replacement=True."
             )
-        clocks = torch.empty(len(support), dtype=torch.float64).exponential_(generator=generator)
+        clocks = torch.empty(len(support), dtype=torch.float64, device=generator.device)
+        clocks = clocks.exponential_(generator=generator).to(weights.device)
         cells = support[(clocks / weights[support]).topk(size, largest=False).indices]
-    cells = cells.to(plan.matrix.device)
     columns = plan.matrix.shape[1]
     return IndexPairs(cells // columns, cells % columns)
 

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from anabranch.errors import UsageError
 from anabranch.seeds import generator
-from anabranch.transport._cost import Nearest, half_squared_cost, nearest
+from anabranch.transport._atoms import Atoms
+from anabranch.transport._cost import Nearest, half_squared_cost
 
 _MOST_AXES, _AXES = 256, 64  # beyond so many, atoms are grouped by so many random ones
 _SLACKS = 2**24  # of starved atoms at noises, held at once
-_SCORES = 2**19  # held at once on a CPU: they stay in the cache between the product and the argmin
 
 
 def bisect(points: Tensor, smallest: int) -> list[Tensor]:
@@ -76,9 +77,17 @@ class SemiDual:
         zeros = torch.zeros(len(atoms) + 1, dtype=torch.float64, device=atoms.device)
         return SemiDual(atoms, masses.to(zeros), zeros[1:].clone(), zeros[1:].clone(), zeros)
 
+    @cached_property
+    def _ready(self) -> Atoms:
+        return Atoms(self.atoms)
+
     def lookup(self, noise: Tensor, average: bool = False) -> Nearest:
-        """For each noise (m, d): min_j c(x0, x_j) − g_j, and the j that reaches it."""
-        return lookup(noise, self.atoms, self.average if average else self.duals)
+        """For each noise (m, d): min_j c(x0, x_j) − g_j, and the j that reaches it.
+
+        While duals move a near tie may fall either way: a GPU then compares rounded numbers. With the average it does
+        not.
+        """
+        return self._ready.lookup(noise, self.average if average else self.duals, rough=not average)
 
     def ascend(self, wins: Tensor, count: int, step: float, average: bool) -> None:
         """One step on the residual ν_j − wins_j / count, on every level; with `average`, g enters the average.
@@ -142,25 +151,5 @@ def _few_axes(points: Tensor) -> Tensor:
 
 
 def lookup(noise: Tensor, atoms: Tensor, duals: Tensor) -> Nearest:
-    """min_j ½‖x0 − x_j‖² − g_j and its argmin for each noise: one matrix product, linear in the number of atoms.
-
-    The index comes from float32 scores (bfloat16 would be too coarse); the value is computed afresh at that index.
-    """
-    if noise.is_cuda:
-        found = nearest(noise, atoms, duals.to(noise.dtype))
-        return Nearest(found.value, found.index)
-    middle = atoms.mean(0)
-    x, y = (atoms - middle).float(), (noise - middle).float()
-    offset = (0.5 * x.double().square().sum(1) - duals).float()
-    columns = torch.cat([x, offset[:, None]], dim=1).T.contiguous()
-    rows = torch.cat([-y, torch.ones(len(y), 1)], dim=1)
-    # torch's product obeys torch's threads; numpy's argmin is vectorised along rows, several times faster than torch's.
-    step = max(1, _SCORES // len(atoms))
-    buffer = torch.empty(min(step, len(rows)), len(atoms))
-    index = torch.empty(len(rows), dtype=torch.long)
-    for start in range(0, len(rows), step):
-        part = rows[start : start + step]
-        scores = torch.mm(part, columns, out=buffer[: len(part)])
-        index[start : start + step] = torch.from_numpy(scores.numpy().argmin(1))
-    value = 0.5 * (noise - atoms[index]).double().square().sum(1) - duals[index]
-    return Nearest(value.to(noise.dtype), index)
+    """min_j ½‖x0 − x_j‖² − g_j and its argmin for each noise; where atoms are asked often, see `SemiDual.lookup`."""
+    return Atoms(atoms).lookup(noise, duals)

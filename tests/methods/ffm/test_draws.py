@@ -117,6 +117,16 @@ def test_a_silo_that_began_before_it_went_back_draws_anew(lab, ahead):
 
 
 @pytest.mark.parametrize(
+    ("place", "silos", "wanted"), [("cpu", 9, 2), ("cuda", 3, 3), ("cuda", 99, draws.MOST_THREADS)]
+)
+def test_beside_a_gpu_all_cores_solve(monkeypatch, place, silos, wanted):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(draws, "_cores", lambda: 64)
+    assert draws.threads(silos, torch.device(place)) == wanted
+    assert draws.threads(1, torch.device(place)) == 1
+
+
+@pytest.mark.parametrize(
     ("solver", "gpu", "batch", "wanted"),
     [
         ("auto", True, 512, "exact"),

@@ -55,6 +55,14 @@ def quick(monkeypatch):
     return torch._dynamo.utils.counters["stats"]
 
 
+@pytest.fixture
+def auto(quick, monkeypatch):
+    """With "auto" networks are compiled here, too, once ten rows are sampled."""
+    monkeypatch.setattr(speed, "compiles", lambda settings, device: True)
+    monkeypatch.setattr("anabranch.methods.ffm._velocity.AUTO_ROWS", 10)
+    return quick
+
+
 class TestCompiling:
     def test_training_and_sampling_are_the_same_with_it(self, quick):
         quicker, plain = (trained(settings_of(dropout=0.2, compile=choice)) for choice in (True, False))
@@ -121,9 +129,7 @@ class TestCompiling:
         monkeypatch.setattr(speed, "find_spec", lambda name: None)
         assert not speed.compiles(settings_of(), GPU)
 
-    def test_a_few_samples_do_not_wait_for_it(self, quick, monkeypatch):
-        monkeypatch.setattr("anabranch.methods.ffm._server.compiles", lambda settings, device: True)
-        monkeypatch.setattr("anabranch.methods.ffm._server.AUTO_ROWS", 10)
+    def test_a_few_samples_do_not_wait_for_it(self, auto):
         server, _ = server_of(settings_of())
         velocity = server.velocity()
         for _ in range(2):
@@ -131,6 +137,46 @@ class TestCompiling:
         assert server.network._compiled_call_impl is None
         velocity(torch.zeros(5, 16), torch.tensor(0.5))
         assert server.network._compiled_call_impl is not None
+
+    @pytest.mark.parametrize(("evaluations", "wanted"), [(9, False), (10, True)])
+    def test_who_says_what_is_to_come_does_not_wait_for_it_later(self, auto, evaluations, wanted):
+        velocity = server_of(settings_of())[0].velocity()
+        velocity.prepare(torch.zeros(5, 16), evaluations)
+        assert velocity.compiled is wanted and auto["unique_graphs"] == wanted
+
+    def test_any_number_of_points_goes_through_one_compiled_pass(self, quick):
+        """Also those of another server's flow, with times of their own, and in gradients' way or not."""
+        server, other = (trained(settings_of(compile=True)) for _ in range(2))
+        plain = trained(settings_of(compile=False)).velocity()
+        assert quick["unique_graphs"] == 1  # both were trained by it
+        x, t = torch.randn(20, 16, generator=generator(1)), torch.tensor(0.3)
+        for velocity in (server.velocity(), other.velocity()):
+            velocity.prepare(x[:8], 0)
+            for count in (8, 3, 20, 16, 1, 0):
+                torch.testing.assert_close(velocity(x[:count], t), plain(x[:count], t), rtol=1e-5, atol=1e-6)
+        with torch.no_grad():
+            velocity(x, t)
+        assert quick["unique_graphs"] == 2  # and another one samples
+        times = torch.rand(20, generator=generator(2))
+        torch.testing.assert_close(velocity(x, times), plain(x, times), rtol=1e-5, atol=1e-6)
+        assert quick["unique_graphs"] == 3
+
+    def test_unprepared_passes_grow_with_what_comes(self, quick):
+        velocity = server_of(settings_of(compile=True))[0].velocity()
+        rows = []
+        for count in (3, 5, 6, 11, 4):
+            velocity(torch.zeros(count, 16), torch.tensor(0.5))
+            rows.append(velocity.rows)
+        assert rows == [3, 3, 6, 6, 6] and quick["unique_graphs"] == 2
+
+    def test_a_second_size_is_compiled_for_that_size(self, quick):
+        """Were it taken for a sign that there may be any, the compiler would not choose how maps lie in memory."""
+        field = flow_network(settings_of(), 16)
+        compiled.compile_in_place(field)
+        x = torch.zeros(7, 16, dtype=torch.float64)
+        for rows in (5, 6, 7):
+            field(x[:rows], x[:rows, 0])
+        assert quick["unique_graphs"] == 3
 
     @pytest.mark.parametrize("choice", [True, False, "auto"])
     def test_the_choice_travels(self, choice):
@@ -189,10 +235,29 @@ class TestTuned:
             assert not torch.backends.cudnn.benchmark
 
 
-@pytest.mark.parametrize(("device", "chosen"), [(CPU, {}), (GPU, {"channels_last": True})])
-def test_the_order_in_memory_is_one_constant(monkeypatch, device, chosen):
-    assert (
-        speed.layout(settings_of(), device) == ({"channels_last": True} if speed.CHANNELS_LAST else {}) or device == CPU
-    )
-    monkeypatch.setattr(speed, "CHANNELS_LAST", True)
-    assert speed.layout(settings_of(), device) == chosen
+@pytest.mark.parametrize("device", [CPU, GPU])
+@pytest.mark.parametrize(
+    ("layout", "of_the_network", "of_the_compiler"),
+    [
+        ("compiler", {}, {"force_layout_optimization": True}),
+        ("network", {"channels_last": True}, None),
+        ("torch", {}, None),
+    ],
+)
+def test_how_maps_lie_on_a_gpu_is_one_constant(monkeypatch, device, layout, of_the_network, of_the_compiler):
+    monkeypatch.setattr(speed, "LAYOUT", layout)
+    given = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **options: given.append(options))
+    settings = settings_of(compile=True)
+    assert speed.layout(settings, device) == (of_the_network if device == GPU else {})
+    speed.compile_flow(torch.nn.Identity(), settings, device)
+    chosen = of_the_compiler if device == GPU else None
+    assert given == [{"backend": "inductor", "dynamic": False, "options": chosen}]
+
+
+def test_only_inductor_is_told_how_maps_lie(monkeypatch):
+    given = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **options: given.append(options))
+    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    compiled.compile_in_place(torch.nn.Linear(2, 2), channels_last=True)
+    assert given == [{"backend": "aot_eager", "dynamic": False, "options": None}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -20,7 +21,6 @@ from anabranch.methods.ffm._together import draw_all
 
 MOST_THREADS = 8
 DRAWN = "ffm/drawn"  # what a silo has begun, in its cache: {round: future}
-SOLVING = ("minibatch", "balanced")  # couplings that solve assignments, outside the interpreter's lock
 DEVICES = ("cuda",)  # where there is time to draw ahead: on a CPU the next round would take the cores from this one
 
 
@@ -43,7 +43,7 @@ def draw_ahead(silos: Sequence[Silo], number: int) -> None:
     ready = [half for half in halves if isinstance(half, FlowHalf) and _can_draw_ahead(half)]
     if not ready or len(ready) < len(silos):
         return
-    pool = ThreadPoolExecutor(threads(len(silos)), thread_name_prefix="coupling")
+    pool = ThreadPoolExecutor(threads(len(silos), ready[0].device), thread_name_prefix="coupling")
     for silo, half in zip(silos, ready, strict=True):
         stream = _stream(half.device) if half.device.type == "cuda" else None
         begun = {place: future for place, future in silo.cache.get(DRAWN, {}).items() if place >= number - 1}
@@ -58,22 +58,34 @@ def draw(silos: Sequence[Silo], halves: Sequence[FlowHalf]) -> list[Drawn]:
     if len(found) == len(silos):
         return [_received(future.result(), half.device) for future, half in zip(found, halves, strict=True)]
     generators = [silo.generator("batch", 0, device=half.device) for silo, half in zip(silos, halves, strict=True)]
-    pairs = draw_all(silos, halves, generators) or _draw_each(silos, halves, generators)
+    workers = threads(len(silos), halves[0].device)
+    pairs = draw_all(silos, halves, generators, workers) or _draw_each(silos, halves, generators, workers)
     return [Drawn(*one) for one in zip(pairs, generators, strict=True)]
 
 
-def _draw_each(silos: Sequence[Silo], halves: Sequence[FlowHalf], generators: Sequence[torch.Generator]) -> list[Pairs]:
+def _draw_each(
+    silos: Sequence[Silo], halves: Sequence[FlowHalf], generators: Sequence[torch.Generator], workers: int
+) -> list[Pairs]:
     work = list(zip(halves, silos, generators, strict=True))
-    count = threads(len(silos))
-    if halves[0].settings.coupling.name not in SOLVING or count == 1:
+    if halves[0].settings.coupling.name != "minibatch" or workers == 1:
         return [half.draw(silo, generator) for half, silo, generator in work]
-    with ThreadPoolExecutor(count, thread_name_prefix="coupling") as pool:
+    with ThreadPoolExecutor(workers, thread_name_prefix="coupling") as pool:
         return list(pool.map(lambda one: one[0].draw(one[1], one[2]), work))
 
 
-def threads(silos: int) -> int:
-    """How many threads solve for so many silos."""
-    return max(1, min(torch.get_num_threads(), silos, MOST_THREADS))
+def threads(silos: int, device: torch.device) -> int:
+    """How many threads solve for so many silos: as many as torch may use, or beside a GPU as there are cores.
+
+    There torch itself needs one thread, and is often given no more while the cores idle. What is found does not depend
+    on how many there are.
+    """
+    return max(1, min(_cores() if device.type == "cuda" else torch.get_num_threads(), silos, MOST_THREADS))
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)  # on Linux alone
+    return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
 
 
 def _can_draw_ahead(half: FlowHalf) -> bool:

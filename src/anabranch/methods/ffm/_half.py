@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,29 +22,20 @@ from anabranch.coupling import (
     GlobalPotential,
     Pairs,
     PotentialCoupling,
+    Precise,
     Source,
 )
 from anabranch.data import Cloud, Samples, shape
 from anabranch.errors import MessageError, RefusedError
 from anabranch.federation import STEP, Silo
-from anabranch.flow import Path, PathSample, compile_in_place, network, path, price_of_row
+from anabranch.flow import Path, PathSample, network, path, price_of_row
 from anabranch.methods.ffm._messages import Prepare
+from anabranch.methods.ffm._rounding import rounded
 from anabranch.methods.ffm._settings import COUPLINGS, IMAGE_NETWORKS, POTENTIAL_COUPLINGS, FlowMatching
-from anabranch.methods.ffm._speed import compiles, layout
+from anabranch.methods.ffm._speed import compile_flow, layout
 
 _LAYER = 2**12  # numbers that a layer costs, however narrow
 _SWEEPS = 2000  # over a matrix of costs, at most: Sinkhorn's iterations
-
-
-@dataclass(frozen=True)
-class _Precise:
-    """A source whose points are turned into another type of number."""
-
-    source: Source
-    dtype: torch.dtype
-
-    def points(self, count: int, generator: torch.Generator) -> Tensor:
-        return self.source.points(count, generator).to(self.dtype)
 
 
 @dataclass
@@ -102,12 +94,11 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
     check_means(silo, settings, dimension, question.weight)
     source: Source = Cloud(question.source) if question.source is not None else shape(flow.source, dimension)
     if flow.dtype != torch.float32:
-        source = _Precise(source, flow.dtype)
+        source = Precise(source, flow.dtype)
     device = silo.device
     data = silo.data.cast(flow.dtype).to(device)  # labels too
-    field = _emptied(flow_network(settings, dimension, device=device))
-    if compiles(settings, device):
-        compile_in_place(field)
+    field = empty_network(settings, dimension, device)
+    compile_flow(field, settings, device)
     potential = potential_network(settings, dimension)
     potential = potential.to(device) if potential is not None else None
     kept = {name.removeprefix("potential/"): t for name, t in silo.state.items() if name.startswith("potential/")}
@@ -122,10 +113,27 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
     return FlowHalf(settings, question.weight, data, source, path(flow.path, flow.sigma), field, potential, coupling)
 
 
+def empty_network(settings: FlowMatching, dimension: int, device: torch.device) -> nn.Module:
+    """The velocity's network without numbers of its own, which take as much memory as those that every question brings.
+
+    A network of images is built once for all silos of a process and copied, since drawing its first numbers takes long.
+    """
+    if settings.flow.network not in IMAGE_NETWORKS:
+        return _emptied(flow_network(settings, dimension, device=device))
+    model = _empty_model(settings, dimension, device)
+    return copy.deepcopy(model, {id(p): nn.Parameter(p.detach()) for p in model.parameters()})
+
+
+@lru_cache(maxsize=2)
+def _empty_model(settings: FlowMatching, dimension: int, device: torch.device) -> nn.Module:
+    return _emptied(flow_network(settings, dimension, device=device))
+
+
 def _emptied(module: nn.Module) -> nn.Module:
-    """The module without numbers of its own, which take as much memory as those that every question brings."""
+    """The module with zeros that lie in one place of memory; they can be read, and must not be written to."""
+    nothing = next(module.parameters()).detach().new_zeros(())
     for parameter in module.parameters():
-        parameter.data = parameter.new_zeros(()).expand(parameter.shape)
+        parameter.data = nothing.expand(parameter.shape)
     return module
 
 
@@ -169,7 +177,7 @@ def cost_of_images(settings: FlowMatching, dimension: int) -> StepCost:
     """The same for networks of images, each counted once."""
     flow, coupling, potential = settings.flow, settings.coupling, settings.potential
     x, t = torch.zeros(1, dimension, dtype=flow.dtype), torch.zeros(1, dtype=flow.dtype)
-    found = price_of_row(flow_network(settings, dimension), x, t)
+    found = price_of_row(empty_network(settings, dimension, torch.device("cpu")), x, t)
     rows = -(-flow.batch // flow.passes)
     numbers, work = 6 * found.parameters + rows * found.numbers, 3 * flow.batch * found.work
     network = potential_network(settings, dimension)
@@ -231,9 +239,9 @@ def evaluated(field: nn.Module, settings: FlowMatching, x: Tensor, t: Tensor) ->
         exact: Tensor = field(x, t)
         return exact
     # Not by autocast, which would go back and forth: all inside is in half precision, points outside are not.
-    half = {name: parameter.to(torch.bfloat16) for name, parameter in named.items()}
-    rounded: Tensor = functional_call(field, half, (x, t))
-    return rounded
+    half = dict(zip(named, rounded(list(named.values())), strict=True))
+    value: Tensor = functional_call(field, half, (x, t))
+    return value
 
 
 def computes_in_half(settings: FlowMatching, device: torch.device) -> bool:

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from anabranch import seeds
-from anabranch.coupling import Stream
+from anabranch.coupling import Precise, Stream
 from anabranch.data import Cloud, Shape
 from anabranch.errors import RefusedError
-from anabranch.methods.ffm._half import FlowHalf, _Precise
+from anabranch.methods.ffm._half import FlowHalf
 
 BLOCK = 2**32  # noise i of block b is number b · BLOCK + i of the stream
 PASS = 2**25  # numbers of the noises that are looked up at once: 128 MiB, and a few times that beside them
@@ -19,7 +19,7 @@ PASS = 2**25  # numbers of the noises that are looked up at once: 128 MiB, and a
 
 def shared_stream(half: FlowHalf, numbers: Tensor, purpose: str) -> Stream:
     """All noises for a purpose, by number: the same on every silo and device, chosen by nobody alone."""
-    source = half.source.source if isinstance(half.source, _Precise) else half.source
+    source = half.source.source if isinstance(half.source, Precise) else half.source
     if not isinstance(source, Shape | Cloud):
         raise RefusedError(f"Noises cannot be drawn by number from a source of type {type(source).__name__}.")
     return Stream(source, seeds.derive(seeds.derive(0, "semidiscrete", *numbers.tolist()), purpose))

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from anabranch.coupling import potential_duals
 from anabranch.errors import RefusedError
-from anabranch.federation import Done, Federation, OptimizerState, ServerOptimizer, Silo, answers, answers_together
+from anabranch.federation import Done, Federation, Following, ServerOptimizer, Silo, answers, answers_together
+from anabranch.methods.ffm._draws import threads
 from anabranch.methods.ffm._half import (
     FlowHalf,
     gradients,
@@ -19,6 +20,7 @@ from anabranch.methods.ffm._half import (
 )
 from anabranch.methods.ffm._messages import PotentialGradient, PotentialGradientReply, SharePotential
 from anabranch.methods.ffm._settings import FlowMatching
+from anabranch.methods.ffm._shares import spread
 
 
 class PotentialServer:
@@ -31,26 +33,46 @@ class PotentialServer:
         options = settings.potential
         updates = options.before + (-(-settings.flow.rounds // options.every) if options.every else 0)
         self.federation = federation
-        self.failures: dict[str, str] = {}
-        self.optimizer: OptimizerState = ServerOptimizer("adam", options.rate, options.schedule, rounds=updates).begin(
-            dict(network.to(federation.device).named_parameters())
-        )
+        rule = ServerOptimizer("adam", options.rate, options.schedule, rounds=updates)
+        self.optimizer = rule.begin(dict(network.to(federation.device).named_parameters()))
+        self.following = Following(federation, self.optimizer, sign=-1)
 
     @property
     def parameters(self) -> dict[str, Tensor]:
         """φ as it stands."""
         return {name: p.detach() for name, p in self.optimizer.parameters.items()}
 
+    @property
+    def failures(self) -> dict[str, str]:
+        """Who was left out of the last step, and why."""
+        return self.following.failures
+
+    def travelling(self) -> dict[str, Tensor]:
+        """φ for a question that may be asked again once φ has moved on: a copy, where that can be."""
+        late = self.following.late
+        return {name: tensor.clone() if late else tensor for name, tensor in self.parameters.items()}
+
     def update(self) -> dict[str, float | Tensor]:
-        """One ascent step on the λ-weighted semi-dual (FFM, eq. 9)."""
-        mean = self.federation.mean(PotentialGradient(self.parameters), self.federation.chosen())
-        self.optimizer.step({name: -gradient for name, gradient in mean.reply.gradients.items()})
-        self.failures = mean.failures
+        """One ascent step on the λ-weighted semi-dual (FFM, eq. 9); none, where no silo's answer can be used."""
+        mean = self.following.take(PotentialGradient(self.parameters), self.federation.chosen())
+        if mean is None:
+            return {"answered": 0}
         return {"semidual": mean.reply.value, "answered": len(mean.answered)}
 
     def share(self) -> None:
         """Hands the finished potential to every silo."""
+        self.following.settle()
         self.federation.everyone(SharePotential(self.parameters))
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold of it."""
+        self.following.settle()
+        return self.optimizer.state("potential")
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Goes on from a checkpoint."""
+        self.following.forget()
+        self.optimizer.load("potential", state)
 
 
 def _ready(silo: Silo, question: PotentialGradient) -> tuple[FlowHalf, nn.Module]:
@@ -71,7 +93,8 @@ def _duals(silos: Sequence[Silo], halves: Sequence[FlowHalf], potential: nn.Modu
         first.source,
         first.settings.potential.batch,
         [silo.generator("potential", device=half.device) for silo, half in zip(silos, halves, strict=True)],
-        [silo.shared_generator("potential") for silo in silos],
+        silos[0].shared_generator("potential"),
+        threads(len(silos), first.device),
     )
 
 
@@ -91,7 +114,7 @@ def potential_gradient_together(
     halves = [_ready(silo, question) for silo in silos]
     potential = halves[0][1]
     values = _duals(silos, [half for half, _ in halves], potential)
-    value = (values * weights.to(values)).sum()
+    value = (values * spread(weights, 1, values)).sum()
     return PotentialGradientReply(gradients(value, potential), value.detach())
 
 

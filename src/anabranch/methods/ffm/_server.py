@@ -6,13 +6,12 @@ import logging
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 
 from anabranch import seeds
 from anabranch.errors import UsageError
 from anabranch.federation import Federation, Following, ServerOptimizer
-from anabranch.flow import MovingAverage, Velocity, attempt, compile_in_place
+from anabranch.flow import MovingAverage
 from anabranch.methods._phases import Phase, Phased, Progress
 from anabranch.methods.ffm import _silo
 from anabranch.methods.ffm._half import computes_in_half, flow_network, wants_half
@@ -21,7 +20,8 @@ from anabranch.methods.ffm._messages import Gradient, LocalSteps, Prepare
 from anabranch.methods.ffm._potential import PotentialServer
 from anabranch.methods.ffm._semidiscrete import SemiDiscreteServer
 from anabranch.methods.ffm._settings import POTENTIAL_COUPLINGS, FlowMatching
-from anabranch.methods.ffm._speed import AUTO_ROWS, compiles, tuned
+from anabranch.methods.ffm._speed import tuned
+from anabranch.methods.ffm._velocity import FlowVelocity
 
 __all__ = ["FlowServer", "Phase", "Progress"]
 LOG = logging.getLogger(__name__)
@@ -50,13 +50,16 @@ class FlowServer(Phased):
             rule = ServerOptimizer("sgd", 1.0)  # parameters are averaged: the pseudo-gradient is taken whole
         self.optimizer = rule.begin(dict(self.network.named_parameters()))
         self.average = MovingAverage(self.parameters, flow.average)
-        self.following = Following(federation, self.optimizer, then=lambda: self.average.update(self.parameters))
         self.potential: PotentialServer | None = None
         self.semidiscrete: SemiDiscreteServer | None = None
         if settings.coupling.name == "semidiscrete":
             self.semidiscrete = SemiDiscreteServer(settings.semidiscrete, federation)
         elif settings.coupling.name in POTENTIAL_COUPLINGS:
             self.potential = PotentialServer(settings, federation, seeds.derive(seed, "potential"))
+        others = [self.potential.following] if self.potential is not None else []
+        self.following = Following(
+            federation, self.optimizer, then=lambda: self.average.update(self.parameters), others=others
+        )
         self.phases = self._phases()
         self.failures: dict[str, str] = {}
         text = settings.to_json()
@@ -68,20 +71,20 @@ class FlowServer(Phased):
         """θ as it stands."""
         return {name: p.detach() for name, p in self.optimizer.parameters.items()}
 
-    def velocity(self, averaged: bool = True) -> Velocity:
+    def velocity(self, averaged: bool = True) -> FlowVelocity:
         """v(x, t) with the averaged parameters (or the last ones), for sampling."""
         self.following.settle()
-        return _velocity(self.network, self.settings, self.average.parameters if averaged else self.parameters)
+        return FlowVelocity(self.network, self.settings, self.average.parameters if averaged else self.parameters)
 
     @staticmethod
     def velocity_of(
         settings: FlowMatching, dimension: int, state: dict[str, Tensor], device: torch.device | str = "cpu"
-    ) -> Velocity:
+    ) -> FlowVelocity:
         """v(x, t) of a checkpoint's averaged parameters, computed there; needs neither silos nor data."""
         empty = flow_network(settings, dimension, device=device).eval()
         average = MovingAverage({name: p.detach() for name, p in empty.named_parameters()}, settings.flow.average)
         average.load({n.removeprefix("average/"): t for n, t in state.items() if n.startswith("average/")})
-        return _velocity(empty, settings, average.parameters)
+        return FlowVelocity(empty, settings, average.parameters)
 
     def state(self) -> dict[str, Tensor]:
         """Everything a checkpoint of the server must hold."""
@@ -89,7 +92,7 @@ class FlowServer(Phased):
         state = self.optimizer.state("flow")
         state.update({f"average/{name}": tensor for name, tensor in self.average.state().items()})
         if self.potential is not None:
-            state.update(self.potential.optimizer.state("potential"))
+            state.update(self.potential.state())
         if self.semidiscrete is not None:
             state["semidiscrete/scale"] = torch.tensor(self.semidiscrete.scale, dtype=torch.float64)
         return state
@@ -100,7 +103,7 @@ class FlowServer(Phased):
         self.optimizer.load("flow", state)
         self.average.load({n.removeprefix("average/"): t for n, t in state.items() if n.startswith("average/")})
         if self.potential is not None:
-            self.potential.optimizer.load("potential", state)
+            self.potential.load(state)
             if self.optimizer.steps:
                 self.potential.share()  # to a silo that was away when it was handed out, and where none is to come
         if self.semidiscrete is not None:
@@ -140,22 +143,31 @@ class FlowServer(Phased):
         return metrics
 
     def _train(self, number: int) -> Metrics:
-        flow, every = self.settings.flow, self.settings.potential.every
-        travelling = self.potential.parameters if self.potential is not None and every else {}
-        question: Gradient | LocalSteps = Gradient(self.parameters, travelling)
-        if flow.local_steps:
-            question = LocalSteps(self.parameters, travelling, flow.local_steps, flow.local_rate)
-        last = number == flow.rounds
-        mean = self.following.take(question, self.federation.chosen(), () if last else self.federation.chosen(ahead=1))
+        last = number == self.settings.flow.rounds
+        ahead = () if last else self.federation.chosen(ahead=1)
+        mean = self.following.take(self._question, self.federation.chosen(), ahead)
         if last:
             self.following.settle()
         self.failures = self.following.failures
         metrics: Metrics = {"answered": 0}
         if mean is not None:
             metrics = {"loss": mean.reply.loss, "answered": len(mean.answered)}
+        every = self.settings.potential.every
         if self.potential is not None and every and number % every == 0:
-            metrics["semidual"] = self.potential.update()["semidual"]
+            update = self.potential.update()
+            metrics |= {name: value for name, value in update.items() if name == "semidual"}
+            if last:
+                self.potential.following.settle()
+            self.failures = self.failures | self.potential.failures
         return metrics
+
+    def _question(self) -> Gradient | LocalSteps:
+        flow, potential = self.settings.flow, {}
+        if self.potential is not None and self.settings.potential.every:
+            potential = self.potential.travelling()
+        if flow.local_steps:
+            return LocalSteps(self.parameters, potential, flow.local_steps, flow.local_rate)
+        return Gradient(self.parameters, potential)
 
 
 def warnings_of(settings: FlowMatching, federation: Federation) -> list[str]:
@@ -170,23 +182,3 @@ def warnings_of(settings: FlowMatching, federation: Federation) -> list[str]:
     for sentence in found:
         LOG.info(sentence)
     return found
-
-
-def _velocity(module: nn.Module, settings: FlowMatching, parameters: dict[str, Tensor]) -> Velocity:
-    like = next(iter(parameters.values()))
-    dtype = torch.bfloat16 if computes_in_half(settings, like.device) else like.dtype
-    fixed = {name: tensor.to(dtype, copy=True) for name, tensor in parameters.items()}
-    at_once = settings.flow.compile is True
-    evaluated = 0
-
-    def velocity(x: Tensor, t: Tensor) -> Tensor:
-        nonlocal evaluated
-        if compiles(settings, like.device) and (at_once or evaluated >= AUTO_ROWS):  # a few images do not pay for it
-            compile_in_place(module)
-        evaluated += len(x)
-        inputs = x.to(like), t.to(like.device)
-        with tuned(settings, like.device):
-            value: Tensor = attempt(module, lambda: functional_call(module, fixed, inputs))
-        return value.to(x)
-
-    return velocity

@@ -23,6 +23,7 @@ from anabranch.methods.ffm._half import (
 )
 from anabranch.methods.ffm._messages import Gradient, GradientReply, Histograms, HistogramsReply, LocalSteps, Prepare
 from anabranch.methods.ffm._semidiscrete import table
+from anabranch.methods.ffm._shares import spread
 from anabranch.metrics import projection_counts
 
 PASS = 4096  # rows of one pass on a CPU: more spill out of its cache
@@ -81,13 +82,12 @@ def gradient_together(silos: Sequence[Silo], question: Gradient, weights: Tensor
     for half in halves:
         _load_potential(half, question)
     sample = _examples(silos, halves)
-    rows = torch.repeat_interleave(
-        weights / sample.x_t[0].numel() / halves[0].settings.flow.batch, len(sample.t) // len(silos)
-    )
+    each = weights / sample.x_t[0].numel() / halves[0].settings.flow.batch
+    rows = spread(each, len(sample.t) // len(silos), sample.x_t)
 
     def compute() -> GradientReply:
         with halves[0].dropout(silos[0].seed, "together", silos[0].name, silos[0].round):
-            return _weighted_gradient(halves[0], sample, rows.to(sample.x_t))
+            return _weighted_gradient(halves[0], sample, rows)
 
     return attempt(halves[0].field, compute)
 

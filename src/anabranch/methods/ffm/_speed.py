@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import Literal
 
 import torch
+from torch import nn
 
+from anabranch.flow import compile_in_place
 from anabranch.methods.ffm._settings import IMAGE_NETWORKS, FlowMatching
 
-CHANNELS_LAST = False  # how maps lie in a GPU's memory; compiled code chooses by itself
+# How maps lie in a GPU's memory. What decides it is the time of a training step of `anabranch bench images`, which was
+# not taken with the first of these yet.
+#   "compiler": compiled code keeps the colours of a place together, as convolutions of tensor cores want them. Left to
+#       itself inductor does not, by a rule about the network's head (128 to 3) and ascents (512 to 256); see
+#       `decide_layout_opt` in torch/_inductor/graph.py. Code that is not compiled goes by rows.
+#   "network": the network puts its images so itself, compiled or not.
+#   "torch": whatever comes of it, which is by rows.
+LAYOUT: Literal["compiler", "network", "torch"] = "compiler"
 AUTO_ROWS = 2**18  # images that are sampled before compiling has paid for itself, about
 
 
@@ -21,7 +31,13 @@ def of_images(settings: FlowMatching, device: torch.device) -> bool:
 
 def layout(settings: FlowMatching, device: torch.device) -> dict[str, object]:
     """Options of the flow's network that say how its maps lie in memory there."""
-    return {"channels_last": True} if CHANNELS_LAST and of_images(settings, device) else {}
+    return {"channels_last": True} if LAYOUT == "network" and of_images(settings, device) else {}
+
+
+def compile_flow(module: nn.Module, settings: FlowMatching, device: torch.device) -> None:
+    """Has passes of the flow's network compiled, with its maps as `LAYOUT` says; if it is to be compiled there."""
+    if compiles(settings, device):
+        compile_in_place(module, channels_last=LAYOUT == "compiler" and of_images(settings, device))
 
 
 def compiles(settings: FlowMatching, device: torch.device) -> bool:

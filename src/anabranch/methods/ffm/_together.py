@@ -12,7 +12,7 @@ from anabranch.methods.ffm._half import FlowHalf
 
 
 def draw_all(
-    silos: Sequence[Silo], halves: Sequence[FlowHalf], generators: Sequence[torch.Generator]
+    silos: Sequence[Silo], halves: Sequence[FlowHalf], generators: Sequence[torch.Generator], workers: int = 1
 ) -> list[Pairs] | None:
     """The pairs that each silo's half would `draw`; None where the coupling has no pass for all, or lacks its pairs.
 
@@ -24,4 +24,5 @@ def draw_all(
     size = halves[0].settings.flow.batch
     for silo in silos:
         silo.rests_on(min(size, len(silo)))
-    return pairs_together(couplings, [half.data for half in halves], halves[0].source, size, generators)
+    holders, shared = [half.data for half in halves], silos[0].shared_generator("pool", 0)
+    return pairs_together(couplings, holders, halves[0].source, size, generators, shared, workers)

@@ -1,0 +1,77 @@
+"""The velocity of a trained flow: what is followed when it is sampled from."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from anabranch.flow import attempt, is_compiled
+from anabranch.methods.ffm._half import computes_in_half
+from anabranch.methods.ffm._settings import FlowMatching
+from anabranch.methods.ffm._speed import AUTO_ROWS, compile_flow, tuned
+
+
+class FlowVelocity:
+    """v(x, t) of a network with these parameters, which are copied, at points x (n, d) and a time t.
+
+    It is computed in half precision where the settings ask for it, and compiled where that is asked for or pays. Then
+    all passes have one number of `rows`: points are taken in parts of so many, the last of which is filled up, so that
+    nothing is compiled twice. Rows do not mix: what is filled in changes no other. Who knows what is to come says so
+    (`prepare`); otherwise parts are as large as what came first, and twice as much is a reason to take larger ones.
+    """
+
+    def __init__(self, module: nn.Module, settings: FlowMatching, parameters: dict[str, Tensor]) -> None:
+        self.module, self.settings = module, settings
+        self.like = next(iter(parameters.values())).new_zeros(())
+        self.device = self.like.device
+        dtype = torch.bfloat16 if computes_in_half(settings, self.device) else self.like.dtype
+        self.parameters = {name: tensor.to(dtype, copy=True) for name, tensor in parameters.items()}
+        self.rows = 0  # of a compiled pass
+        self._prepared = False
+        self._evaluated = 0
+
+    @property
+    def compiled(self) -> bool:
+        """Whether passes are compiled by now."""
+        return is_compiled(self.module)
+
+    def prepare(self, x: Tensor, evaluations: int) -> None:
+        """Gets ready for points such as x (n, d), at n at a time, and so many `evaluations` of single points in all.
+
+        What takes its time once is done now, and in no clock: compiling, if it is to pay, and choosing kernels.
+        """
+        self._compile(at_once=evaluations >= AUTO_ROWS)
+        self.rows, self._prepared = len(x), True
+        self(x, x.new_zeros(()))
+
+    def __call__(self, x: Tensor, t: Tensor) -> Tensor:
+        self._compile(at_once=self._evaluated >= AUTO_ROWS)  # a few images do not pay for it
+        self._evaluated += len(x)
+        inputs = x.to(self.like), t.to(self.device)
+        slopes = x.requires_grad and torch.is_grad_enabled()  # code with and without is compiled apart
+        with tuned(self.settings, self.device), torch.set_grad_enabled(slopes):
+            value = attempt(self.module, lambda: self._in_parts(*inputs))
+        return value.to(x)
+
+    def _compile(self, at_once: bool) -> None:
+        if not self.compiled and (at_once or self.settings.flow.compile is True):
+            compile_flow(self.module, self.settings, self.device)
+
+    def _in_parts(self, x: Tensor, t: Tensor) -> Tensor:
+        if not self.compiled:
+            return self._pass(x, t)
+        if len(x) >= 2 * self.rows and not self._prepared:
+            self.rows = len(x)
+        parts = [slice(start, start + self.rows) for start in range(0, len(x), max(1, self.rows))]
+        found = [self._pass(self._filled(x[part]), self._filled(t[part]) if t.ndim else t) for part in parts]
+        return torch.cat(found)[: len(x)] if found else x
+
+    def _filled(self, x: Tensor) -> Tensor:
+        """The same with zeros below, up to the rows of a pass."""
+        missing = self.rows - len(x)
+        return torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) if missing else x
+
+    def _pass(self, x: Tensor, t: Tensor) -> Tensor:
+        value: Tensor = functional_call(self.module, self.parameters, (x, t))
+        return value
