@@ -5,6 +5,7 @@ import torch
 
 from anabranch.errors import UsageError
 from anabranch.metrics import Reference, fid_report, frechet_distance, kernel_distance
+from anabranch.metrics._fid_report import train_against_test
 from anabranch.seeds import generator
 
 
@@ -30,6 +31,14 @@ def test_every_figure_is_named_by_what_it_was_taken_against():
     sizes = {row["metric"]: (row["images"], row["real"]) for row in rows}
     assert sizes["fid_train"] == sizes["kid_train_error"] == (200, 300) and sizes["kid_test"] == (200, 100)
     assert sizes["fid_train_test"] == (100, 300)
+
+
+def test_what_real_images_score_can_be_asked_for_alone():
+    references = {"train": Reference.of(normal(300, "train")), "test": Reference.of(normal(100, "test"))}
+    every = fid_report(normal(200, "made"), references)
+    rest = fid_report(normal(200, "made"), references, sanity=False)
+    assert every == [*rest, *train_against_test(references)] and len(every) == len(rest) + 1
+    assert train_against_test({"train": references["train"]}) == []
 
 
 def test_without_features_or_enough_of_them_there_is_no_kid():

@@ -1,5 +1,7 @@
 """The FID network: its layers, what it takes and refuses and, where the weights are here, its features."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -68,6 +70,27 @@ def test_convolutions_are_exact_unless_asked_otherwise_and_settings_come_back(tf
     Inception(Spy(), tf32=tf32).features(torch.zeros(1, 1, 8, 8, dtype=torch.uint8))
     assert seen == [expected]
     assert (torch.backends.cudnn.conv.fp32_precision, torch.backends.cudnn.allow_tf32) == (before, legacy)
+
+
+@pytest.mark.parametrize(
+    ("device", "deterministic", "expected"),
+    [("cuda", False, [True, True, False]), ("cuda", True, [False] * 3), ("cpu", False, [False] * 3)],
+)
+def test_a_gpu_tries_kernels_for_whole_batches(monkeypatch, device, deterministic, expected):
+    seen = []
+
+    class Spy(nn.Module):
+        def forward(self, x):
+            seen.append(torch.backends.cudnn.benchmark)
+            return torch.zeros(len(x), 2048)
+
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", deterministic)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    inception = Inception(Spy())
+    monkeypatch.setattr(inception, "device", SimpleNamespace(type=device))
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, place: tensor)
+    inception.features(torch.zeros(5, 1, 8, 8, dtype=torch.uint8), batch=2)
+    assert seen == expected and not torch.backends.cudnn.benchmark
 
 
 def test_what_is_no_image_is_refused(small):

@@ -1,15 +1,22 @@
 """The study of image flows: cells are runs that go on, and samples are compared with both splits."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from anabranch.errors import UsageError
+from anabranch.errors import ExhaustedError, UsageError
 from anabranch.methods.ffm import FlowServer
+from anabranch.metrics import Inception
 from anabranch.recipes import recipe, recipes
 from anabranch.recipes._study import StudyCell, StudyRun
+from anabranch.recipes.studies import _flow_images_eyes as eyes_module
+from anabranch.recipes.studies import _flow_images_memory as memory
+from anabranch.recipes.studies import _flow_images_precision as precision
+from anabranch.recipes.studies import _flow_images_projection as projection
+from anabranch.recipes.studies import _flow_images_sampling as sampling
 from anabranch.recipes.studies import _flow_images_tables as tables
 from anabranch.recipes.studies import flow_images as study
 from anabranch.runs import Notes, RunFolder, device_of, from_dict, images_of, merged
@@ -25,6 +32,7 @@ TINY = {
     "sampling": {"count": 12, "batch": 5},
     "memorised": True,
     "adaptive": True,
+    "precise": {"nfe": 2, "count": 7},
 }
 PAPERS = ["ffm-cifar10", "ffm-cifar10-32", "ffm-ablation"]
 METHODS = ["vanilla", "lot", "got", "got-balanced", "sd"]
@@ -54,7 +62,11 @@ def test_every_method_has_every_figure(everything):
         own = [row for row in rows if row["method"] == method]
         usual = {"pixels_train", "pixels_test", "seconds_50k"}
         euler = [row for row in own if "solver" not in row]
-        for nfe, more in ((1, set()), (2, {"memorised_pixels"})):  # copies are counted among the best samples
+        beside = {f"{side}_pixels_{split}" for side in ("rounded", "precise") for split in ("train", "test")}
+        for nfe, more in (
+            (1, set()),
+            (2, {"memorised_pixels", "pixels_change", *beside}),
+        ):  # copies: of the best samples
             assert {row["metric"] for row in euler if row["nfe"] == nfe} == usual | more
         adaptive = [row for row in own if row.get("solver") == "dopri5"]
         assert {row["metric"] for row in adaptive} == usual and all(row["nfe"] > 6 for row in adaptive)
@@ -248,7 +260,8 @@ def test_checks_name_methods_and_steps_that_are_run():
     for name in PAPERS:
         found = recipe(name)
         for check in found.values["checks"]:
-            right = check["right"] if isinstance(check["right"], list) else [check["right"]]
+            right = check.get("right", [])
+            right = right if isinstance(right, list) else [right]
             for scale in check["scales"]:
                 places = check.get("problems", found.scale(scale)["problems"])
                 cells = {(problem, method) for problem, method, _ in found.cells(scale)}
@@ -256,6 +269,8 @@ def test_checks_name_methods_and_steps_that_are_run():
                     assert {(problem, method) for method in [check["left"], *right]} <= cells
                     run = found.options(problem, check["left"], scale)["nfe"]
                     assert set(check["nfe"]) <= ({max(run)} if check["metric"] == "memorised" else set(run))
+                    if check["metric"] == "fid_change":
+                        assert check["nfe"] == [found.options(problem, check["left"], scale)["precise"]["nfe"]]
 
 
 def test_no_two_recipes_publish_figures_of_one_problem():
@@ -308,6 +323,27 @@ def test_tables_show_means_over_seeds_and_how_many_there_are():
     rows = [row, {**row, "seed": 1, "value": 12.0}, {**row, "method": "got", "value": 20.0}]
     (_, lines), *_ = study.tables(rows)
     assert lines == [["method", "seeds", "3 steps"], ["sd", "2", "11"], ["got", "1", "20"]]
+
+
+def test_dopri5_is_for_table_7_and_not_at_small():
+    found = recipe("ffm-cifar10")
+    for scale, expected in (
+        ("smoke", {"vanilla", "lot"}),
+        ("small", set()),
+        ("paper", {"vanilla", "lot", "got", "pooled"}),
+    ):
+        places = found.cells(scale)
+        assert {m for p, m, _ in places if found.options(p, m, scale).get("adaptive", False)} == expected
+    printed = {row["method"] for row in found.published if row.get("solver") == "dopri5"}
+    assert printed == {"vanilla", "lot", "got", "pooled"}
+
+
+@pytest.mark.parametrize("name", [*PAPERS, "ffm-fashion", "ffm-imagenet64"])
+def test_on_a_gpu_checkpoints_go_by_the_clock(name):
+    for one in cells_of(name):
+        config = study.config_of(one)
+        by_the_clock = config.run.checkpoint_every > config.flow.rounds and config.run.checkpoint_minutes > 0
+        assert by_the_clock == (one.scale != "smoke")
 
 
 def test_local_ot_and_sd_have_two_seeds_at_small():
@@ -374,3 +410,199 @@ def test_alone_the_curve_ends_with_the_minutes(scale):
         options = found.options(problem, method, scale)
         assert options["curve"]["minutes"][-1] == options["run"]["minutes"] and options["alone"]
         assert options["sampling"]["count"] == (300 if scale == "smoke" else 50_000)
+
+
+def test_samples_in_32_bits_are_of_the_same_flow_and_noise(everything, monkeypatch):
+    """On a CPU all is in 32 bits, so nothing changes; a flow that was rounded changes, by what the row says."""
+    out, rows = everything
+    assert [row["value"] for row in rows if row["metric"] == "pixels_change"] == [0.0] * len(METHODS)
+    one = cell(out, "lot")
+    config = study.config_of(one)
+    eyes = study.Eyes(one.options, config, device_of(config))
+    velocity, device = study.velocity_of(one.folder / study.RUN, config)
+
+    def rounded(x, t):
+        return velocity(x.bfloat16().float(), t).bfloat16().float()
+
+    drawn = study.sampled(rounded, config, 0, one.options["sampling"], 2, device)
+    plans = []
+    monkeypatch.setattr(precision, "sampled", lambda *given: plans.append(given[3]) or study.sampled(*given))
+    found = precision.beside_precise(one, config, one.folder / study.RUN, eyes, eyes.features(drawn.images))
+    assert [plan["count"] for plan in plans] == [10]  # a GPU's noise depends on how much is drawn: two whole batches
+    value = {row["metric"]: row["value"] for row in found}
+    expected = {row["metric"]: row["value"] for row in eyes.compare(eyes.features(drawn.images[:7]))}
+    changes = []
+    for metric in ("pixels_train", "pixels_test"):
+        assert value[f"rounded_{metric}"] == expected[metric]
+        changes.append(abs(value[f"rounded_{metric}"] - value[f"precise_{metric}"]))
+    assert value["pixels_change"] == max(changes) > 0
+    assert {row["images"] for row in found} == {7}
+
+
+@pytest.mark.parametrize("precise", [{"nfe": 3, "count": 4}, {"nfe": 2}])
+def test_32_bits_beside_nothing_are_refused(tmp_path, precise):
+    chosen = cell(tmp_path, "vanilla")
+    chosen.options["precise"] = precise
+    with pytest.raises(UsageError, match="one of the recipe's own"):
+        study.run(chosen)
+
+
+def test_what_rounding_does_is_a_table():
+    row = {"problem": "p", "method": "vanilla", "seed": 0, "nfe": 10, "images": 500}
+    values = {"rounded_fid_test": 20.0, "precise_fid_test": 19.9, "fid_change": 0.1}
+    found = dict(study.tables([{**row, "metric": metric, "value": value} for metric, value in values.items()]))
+    assert found["p: what rounding does, 10 steps, 500 samples"] == [
+        ["method", "FID, test images", "FID, test images, 32 bits", "largest change"],
+        ["vanilla", "20", "19.9", "0.1"],
+    ]
+
+
+def test_what_is_ready_compiles_before_the_clock_runs(everything, monkeypatch):
+    """Compiling pays for all numbers of steps together, and its pass is one of a whole batch."""
+    out, _ = everything
+    config = study.config_of(one := cell(out, "lot"))
+    velocity, _ = study.velocity_of(one.folder / study.RUN, config)
+    asked, seen = [], []
+    monkeypatch.setattr(velocity, "_compile", lambda at_once: asked.append(at_once))
+    monkeypatch.setattr(velocity, "_pass", lambda x, t: seen.append(len(x)) or x)
+    monkeypatch.setattr("anabranch.methods.ffm._velocity.AUTO_ROWS", 12 * 5)
+    for steps, expected in (([1, 3], False), ([1, 4], True), ([None], True)):
+        asked.clear()
+        sampling.make_ready(velocity, config, one.options["sampling"], steps)
+        assert asked[0] is expected
+    assert velocity.rows == 5 and seen == [5] * 3
+
+
+def test_where_memory_runs_out_the_recipes_option_is_named(everything, monkeypatch):
+    out, _ = everything
+    config = study.config_of(one := cell(out, "lot"))
+
+    def exhausted(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(ExhaustedError, match=r"images were sampled, 5 at a time. Lower sampling.batch \(5\)"):
+        study.sampled(exhausted, config, 0, one.options["sampling"], 2, device_of(config))
+    eyes = study.Eyes(one.options, config, device_of(config))
+    eyes.inception, eyes.batch = SimpleNamespace(features=exhausted), 250
+    with pytest.raises(ExhaustedError, match=r"looked at images, 250 at a time. Lower inception.batch \(250\)"):
+        eyes.features(torch.zeros(1, 1, 8, 8))
+    with pytest.raises(ValueError, match="other"), memory.spared("a.batch", 1, "it was"):
+        raise ValueError("other")
+
+
+class Means(torch.nn.Module):
+    """A stand-in for Inception: means of the nine parts of an image, over and over."""
+
+    def forward(self, x):
+        return torch.nn.functional.adaptive_avg_pool2d(x.mean(1, keepdim=True), 3).flatten(1).repeat(1, 228)[:, :2048]
+
+
+@pytest.fixture
+def inception(monkeypatch, tmp_path):
+    """FID by a network that takes no time, with a cache of its own; says how often it was opened."""
+    opened = []
+
+    def load(path=None, device="cpu", tf32=False):
+        opened.append(tf32)
+        return Inception(Means(), device, tf32)
+
+    monkeypatch.setenv("ANABRANCH_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(eyes_module.Inception, "load", load)
+    monkeypatch.setattr(eyes_module, "_OPEN", {})
+    return opened
+
+
+def test_what_real_images_score_is_told_once_a_cell_and_printed(everything, inception, tmp_path):
+    chosen = {"inception": {"use": True}, "data": {"images": 60}, "adaptive": False}
+    with pytest.warns(UserWarning, match="FID of 12 samples is too large, by about"):
+        rows = study.run(cell(tmp_path, "vanilla", **chosen))
+    (sanity,) = (row for row in rows if row["metric"] == "fid_train_test")
+    assert (sanity["nfe"], sanity["images"], sanity["real"]) == (None, 359, 60)
+    (bias,) = (row for row in rows if row["metric"] == "fid_bias")
+    assert (bias["nfe"], bias["images"], bias["real"]) == (None, 12, 60) and bias["value"] > 0
+    assert {"fid_change", "fid_train", "fid_test"} <= {row["metric"] for row in rows}
+    found = dict(study.tables(rows))
+    assert found["digits: FID of real images"] == [
+        ["FID of", "images", "training images", "FID"],
+        ["test images against training images", "359", "60", f"{sanity['value']:.4g}"],
+        ["samples of a perfect flow against training images, about", "12", "60", f"{bias['value']:.4g}"],
+    ]
+    assert not {"fid_train_test", "fid_bias"} & set(found["digits: training"][0])
+
+
+def test_cells_of_one_process_share_their_eyes(inception, tmp_path):
+    device = torch.device("cpu")
+
+    def eyes(method, **options):
+        one = cell(tmp_path, method, **merged({"inception": {"use": True}, "data": {"images": 60}}, options))
+        return eyes_module.eyes_of(one.options, study.config_of(one), device)
+
+    first = eyes("vanilla")
+    assert (
+        eyes("sd", data={"flip": "points"}) is first and eyes("lot", data={"alpha": 0.1, "silos": 2}) is first
+    )  # the same images
+    assert inception == [False]
+    for other in ({"data": {"images": 50}}, {"real": 40}, {"inception": {"tf32": True}}):
+        assert eyes("vanilla", **other) is not first
+    assert inception == [False, False, False, True]
+    assert len(eyes_module._OPEN) == 1  # one at a time
+
+
+def test_seconds_a_round_do_not_count_what_comes_once():
+    log = [(10, "duals", 5.0), (20, "duals", 5.4), (30, "flow", 70.0), (40, "flow", 72.0), (50, "flow", 74.0)]
+    log += [(60, "flow", 90.0), (70, "flow", 92.0), (71, "assign", 93.0)]
+    records = [{"round": number, "phase": phase, "seconds": seconds} for number, phase, seconds in log]
+    assert projection.seconds_a_round(records) == {"duals": pytest.approx(0.04), "flow": pytest.approx(0.2)}
+
+
+def test_hours_of_the_papers_scale_follow_from_measured_rounds():
+    """Of the flow by its operations: twice the channels are nearly four times as many; of the rest as they are."""
+    found = recipe("ffm-cifar10")
+    cells = {
+        scale: StudyCell("alpha-0.3", "sd", 0, scale, found.options("alpha-0.3", "sd", scale), Path(), 1)
+        for scale in ("small", "paper")
+    }
+    small, paper = (projection.operations_a_round(study.config_of(cells[scale])) for scale in ("small", "paper"))
+    assert 3.6 < paper / small < 4.0
+    key = {"problem": "alpha-0.3", "method": "sd", "seed": 0, "nfe": None}
+    values = {"flow_round_seconds": 0.02, "duals_round_seconds": 0.005, "assign_round_seconds": 0.25}
+    values["round_operations"] = float(small)
+    rows = [{**key, "metric": metric, "value": value} for metric, value in values.items()]
+    rows += [
+        {**row, "method": "vanilla"} for row in rows if row["metric"] in ("flow_round_seconds", "round_operations")
+    ]
+    tables = dict(study.tables(rows))
+    (title,) = (title for title in tables if "hours" in title)
+    assert title.startswith("alpha-0.3: hours of the scale 'paper'")
+    flow, ratio = 400_000 * 0.02 * paper / small / 3600, paper / small
+    rest = (8000 * 0.005 + 1048576 / 8192 * 0.25) / 3600
+    assert tables[title][1:] == [
+        ["sd", "20", f"{ratio:.3g}", "400000", f"{flow + rest:.3g}", "–"],
+        ["vanilla", "20", f"{ratio:.3g}", "400000", f"{flow:.3g}", "38.3"],
+    ]
+    assert not set(values) & {column for line in tables.values() for column in line[0]}
+
+
+def test_a_pooled_round_and_one_of_three_silos_count_what_is_asked():
+    def of(name, problem, method):
+        options = recipe(name).options(problem, method, "paper")
+        return projection.operations_a_round(
+            study.config_of(StudyCell(problem, method, 0, "paper", options, Path(), 1))
+        )
+
+    vanilla = of("ffm-cifar10", "alpha-0.3", "vanilla")
+    assert vanilla == 3 * of("ffm-cifar10", "alpha-0.3", "pooled")
+    assert vanilla == 4 * of(
+        "ffm-cifar10-32", "32-silos-alpha-0.5", "vanilla"
+    )  # three of 32, with a quarter of the batch
+
+
+@pytest.mark.parametrize(("problem", "method"), [("alone", "sd"), ("digits", "lot"), ("alpha-0.1", "pooled")])
+def test_where_there_is_no_such_run_there_are_no_hours(problem, method):
+    assert projection.projection(problem, method, {"flow_round_seconds": 0.1, "round_operations": 1e9}) is None
+
+
+def test_a_cell_tells_what_hours_need(everything):
+    _, rows = everything
+    told = {row["metric"]: row["value"] for row in rows if row["method"] == "sd" and row["nfe"] is None}
+    assert told["round_operations"] > 0 and told["duals_round_seconds"] > 0

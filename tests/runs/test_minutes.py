@@ -125,6 +125,15 @@ def test_looks_come_at_their_marks_and_cost_no_time(tmp_path, hands):
     assert RunFolder(tmp_path).metrics()[-1]["seconds"] == 110.0  # twelve rounds, the last one's note to come
 
 
+def test_the_look_at_the_end_is_at_the_round_that_ends_it(tmp_path, hands):
+    """Also where the minutes are over between two looks at the clock in one round."""
+    seen = []
+    looks = Looks([30.0, 60.0], lambda mark, server, progress, seconds: seen.append((mark, progress.round)))
+    train(tiny(run={"minutes": 1.0}), tmp_path, ten_seconds_a_round(hands, looks=looks))
+    ended = RunFolder(tmp_path).read_json("results.json")["rounds"]
+    assert seen == [(30.0, 3), (60.0, ended)]
+
+
 def test_a_look_changes_nothing(tmp_path):
     seen = []
 

@@ -17,7 +17,7 @@ from anabranch.seeds import generator
 BLOCKS = 10  # of KID
 
 
-def fid_report(features: Tensor, references: Mapping[str, Reference]) -> list[dict[str, Any]]:
+def fid_report(features: Tensor, references: Mapping[str, Reference], sanity: bool = True) -> list[dict[str, Any]]:
     """Rows `fid_NAME`, `kid_NAME` and `kid_NAME_error` for samples' features (n, d), one set for each reference's name.
 
         references = {split: reference("cifar10", split, inception).to("cuda") for split in ("train", "test")}
@@ -25,8 +25,10 @@ def fid_report(features: Tensor, references: Mapping[str, Reference]) -> list[di
 
     Each row has `images`, how many samples it is of, and `real`, how many real images, both of which FID depends on.
     With references to `train` and `test` there is `fid_train_test`, the FID of the one against the other: what real
-    images score. KID's blocks are drawn with a fixed seed, the same for all samples; it is left out where features of
-    the real images were not kept, or where there are too few for blocks. All is taken on the references' device.
+    images score. It takes as long as any other distance, so who compares many sets of samples asks for it once
+    (`sanity=False`, and `train_against_test`). KID's blocks are drawn with a fixed seed, the same for all samples; it
+    is left out where features of the real images were not kept, or where there are too few for blocks. All is taken on
+    the references' device.
     """
     if not references:
         raise UsageError("No references were given, so there is nothing to compare with; give train or test, or both.")
@@ -40,10 +42,11 @@ def fid_report(features: Tensor, references: Mapping[str, Reference]) -> list[di
             kid = kernel_distance(real.features, made, generator(0, "kid", name), BLOCKS)
             rows.append({"metric": f"kid_{name}", "value": kid.value, **size})
             rows.append({"metric": f"kid_{name}_error", "value": kid.error, **size})
-    return [*rows, *_sanity(references)]
+    return [*rows, *(train_against_test(references) if sanity else [])]
 
 
-def _sanity(references: Mapping[str, Reference]) -> list[dict[str, Any]]:
+def train_against_test(references: Mapping[str, Reference]) -> list[dict[str, Any]]:
+    """The row `fid_train_test`, what real images score; none where there are no references of these names."""
     if not {"train", "test"} <= set(references):
         return []
     train, test = references["train"].statistics, references["test"].statistics

@@ -70,29 +70,31 @@ class Inception:
         found = torch.empty(len(images), FEATURES)
         for start in range(0, len(images), batch):
             part = images[start : start + batch]
-            found[start : start + batch] = self._forward(part.to(self.device)).cpu()
+            found[start : start + batch] = self._forward(part.to(self.device), len(part) == batch).cpu()
             if progress is not None:
                 progress(start + len(part), len(images))
         return found
 
     @torch.no_grad()
-    def _forward(self, images: Tensor) -> Tensor:
+    def _forward(self, images: Tensor, whole: bool) -> Tensor:
+        """`whole` is a batch such as most are; for the last one, which may be smaller, no kernels are tried."""
         x = (resize(images, SIDE, SIDE) - 128) / 128
-        with _convolutions("tf32" if self.tf32 else "ieee"):
+        with _convolutions("tf32" if self.tf32 else "ieee", whole and self.device.type == "cuda"):
             found: Tensor = self.module(x.expand(-1, 3, -1, -1))
         return found
 
 
 @contextmanager
-def _convolutions(precision: str) -> Iterator[None]:
-    """GPUs round convolutions to ten bits unless told not to, whatever is said of matrix products."""
-    settings = torch.backends.cudnn.conv  # type: ignore[attr-defined]
-    before = settings.fp32_precision
-    settings.fp32_precision = precision
+def _convolutions(precision: str, tried: bool) -> Iterator[None]:
+    """GPUs round convolutions to ten bits unless told not to, whatever is said of matrix products. If `tried`, those
+    kernels are taken that turn out to be the fastest, unless who started the program wants the same bits always."""
+    settings, cudnn = torch.backends.cudnn.conv, torch.backends.cudnn  # type: ignore[attr-defined]
+    before = settings.fp32_precision, cudnn.benchmark
+    settings.fp32_precision, cudnn.benchmark = precision, cudnn.benchmark or (tried and not cudnn.deterministic)
     try:
         yield
     finally:
-        settings.fp32_precision = before
+        settings.fp32_precision, cudnn.benchmark = before
 
 
 def _check_range(images: Tensor) -> None:

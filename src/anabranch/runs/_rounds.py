@@ -48,7 +48,7 @@ def train_rounds(
                 log.flush()
                 remarks = []
             notes.progress(progress, server.federation)
-            while due and ranks.decided(clock.seconds >= due[0]):
+            while due and ranks.decided(clock.seconds >= due[0] and (over or not _at_the_end(config, due[0]))):
                 if ranks.count > 1:
                     server.state()  # whatever is still to be asked of silos, all must ask
                 with clock.stopped() as seconds:
@@ -81,6 +81,11 @@ def _over(config: Config, server: Server, number: int, seconds: float) -> bool:
     """Whether the minutes are used up; what comes before the flow is always finished, and counts."""
     started = number > server.rounds - server.phases[-1].rounds
     return started and 0 < 60 * config.run.minutes <= seconds
+
+
+def _at_the_end(config: Config, mark: float) -> bool:
+    """Whether a look is to be at the flow that the run ends with, and not at one a moment before."""
+    return 0 < 60 * config.run.minutes <= mark
 
 
 def _saves(config: Config, server: Server, number: int, since: float, ranks: Ranks) -> bool:

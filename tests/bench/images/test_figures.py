@@ -55,7 +55,9 @@ def test_every_part_gives_figures_that_are_finite_and_positive(tmp_path):
         "sampling": ["peer", "ours"],
         "loss": ["ours", "sequential"],
     }
-    assert loss_difference(found, "2x4") < 0.01
+    difference = loss_difference(found, "2x4")
+    assert difference.value < 0.01 and difference.steps == 4 and difference.whole
+    assert {row.note for row in found.rows.values() if row.what not in ("peer", "float32")} == {"not compiled"}
     assert any("got" in what for what in told) and any("step 4 of 4" in what for what in told)
     assert json.loads((tmp_path / "f.json").read_text()) == found.record()
 
@@ -126,16 +128,61 @@ def test_a_loss_that_is_no_number_is_an_error():
         figures(ImageRow("loss", "2x4", "ours", {"loss": math.nan}))
 
 
+def both_losses(here, there):
+    return figures(ImageRow("loss", "3x128", "ours", here), ImageRow("loss", "3x128", "sequential", there))
+
+
 def test_losses_of_different_lengths_are_not_compared():
     def both(steps):
-        return figures(
-            ImageRow("loss", "3x128", "ours", {"loss": 0.99, "steps": 2000}),
-            ImageRow("loss", "3x128", "sequential", {"loss": 1.0, "steps": steps}),
-        )
+        return both_losses({"loss": 0.99, "steps": 2000}, {"loss": 1.0, "steps": steps})
 
-    assert loss_difference(both(2000), "3x128") == pytest.approx(0.01)
+    assert loss_difference(both(2000), "3x128").value == pytest.approx(0.01)
     assert loss_difference(both(1000), "3x128") is None
     assert image_checks(both(1000)) == []
+
+
+def test_a_loss_that_was_cut_is_compared_as_far_as_it_came_and_checked_against_nothing():
+    whole = {"loss": 0.5, "steps": 40, "of_steps": 40, "loss_after_20": 0.8, "loss_after_40": 0.5}
+    cut = {"loss": 0.79, "steps": 20, "of_steps": 40, "loss_after_10": 3.0, "loss_after_20": 0.79}
+    found = both_losses(whole, cut)
+    difference = loss_difference(found, "3x128")
+    assert (difference.value, difference.steps, difference.whole) == (pytest.approx(0.01 / 0.79), 20, False)
+    assert image_checks(found) == []
+    assert dict(image_tables(found))["Mean loss"][1][-1] == "1.27 % after 20 steps"
+    assert loss_difference(both_losses(whole, {**cut, "of_steps": 80}), "3x128") is None  # another rate from the start
+
+
+def test_the_loss_is_that_of_the_last_quarter_and_is_saved_as_it_goes(tmp_path, monkeypatch):
+    """Steps whose loss is their number: of 40 the last quarter is 31 … 40, of 20 it is 16 … 20."""
+    path = tmp_path / "f.json"
+
+    class Counting:
+        def __init__(self, *arguments, **options):
+            self.number = 1
+            self.first = self
+
+        @property
+        def metrics(self):
+            return {"loss": torch.tensor(float(self.number))}
+
+        def step(self):
+            self.number += 1
+            return self
+
+        def compiled_words(self):
+            return "compiled"
+
+    def stop(what):
+        if "step 28" in what:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("anabranch.bench.images._loss.OurTraining", Counting)
+    with pytest.raises(KeyboardInterrupt):
+        measure_images(brief(loss_steps=40), ["loss-ours"], path, stop)
+    (row,) = json.loads(path.read_text())["rows"]
+    assert (row["steps"], row["of_steps"], row["loss"], row["loss_after_20"]) == (24, 40, 21.5, 18.0)
+    found = measure_images(brief(loss_steps=40), ["loss-ours"]).find("loss", "2x4", "ours")
+    assert (found["steps"], found["loss"], found["loss_after_20"]) == (40, 35.5, 18.0)
 
 
 def test_limits_hold_from_one_side_only():
@@ -170,6 +217,7 @@ def test_every_line_of_a_table_is_as_long_as_its_header():
     for _, lines in tables:
         assert {len(line) for line in lines} == {len(lines[0])}
     assert tables[0][1][1][:5] == ["3x128", "lot", "12.3", "2.00", "10.1 %"]
+    assert tables[0][1][0][-2:] == ["h, 400k steps", ""] and tables[0][1][1][-2:] == ["1.4", "a note"]
 
 
 def test_time_is_the_median_of_turns_and_steps_give_way_to_seconds(monkeypatch):

@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from anabranch.bench.images import (
     Case,
+    ImageWork,
     OurTraining,
     PlainNetwork,
     PlainTraining,
@@ -18,6 +19,8 @@ from anabranch.bench.images import (
     plain_sample,
     work_of,
 )
+from anabranch.bench.images._ours import our_velocity
+from anabranch.bench.images._parts import _our_sampling
 from anabranch.errors import AnabranchError, RefusedError
 from anabranch.federation import Silo
 from anabranch.flow import integrate, network
@@ -139,6 +142,56 @@ def test_a_step_that_is_not_served_together_is_not_timed(monkeypatch):
     monkeypatch.setattr("anabranch.federation._local.fused_answer", lambda kind: None)
     with pytest.raises(AnabranchError, match="could not be served in one pass"):
         ours.step()
+
+
+@pytest.fixture
+def compiling(monkeypatch):
+    """Has networks compiled here, too, by what stands in for the compiler."""
+    settings = ImageWork.settings
+
+    def compiled(work, *arguments):
+        found = settings(work, *arguments)
+        return replace(found, flow=replace(found.flow, compile=True))
+
+    def by(backend):
+        torch._dynamo.reset()
+        monkeypatch.setattr("anabranch.flow._compiled.BACKEND", backend)
+        monkeypatch.setattr(ImageWork, "settings", compiled)
+
+    return by
+
+
+def test_what_is_compiled_says_so(compiling):
+    compiling("aot_eager")
+    torch._dynamo.utils.counters.clear()
+    assert OurTraining(narrow(), CASE, "vanilla").compiled_words() == "compiled"
+    work = narrow()
+    x0 = torch.zeros(work.samples, work.dimension)
+    timed, words = _our_sampling(replace(work, steps=1, turns=1, warm_up=1), x0)
+    assert words == "compiled" and timed.milliseconds > 0
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2  # one trains, one samples
+
+
+def test_what_could_not_be_compiled_is_not_timed(compiling):
+    def broken(graph, inputs):
+        raise RuntimeError("no compiler here")
+
+    compiling(broken)
+    with pytest.raises(AnabranchError, match="could not be compiled here"):
+        OurTraining(narrow(), CASE, "vanilla")
+    with pytest.raises(AnabranchError, match="could not be compiled here"):
+        _our_sampling(narrow(), torch.zeros(4, narrow().dimension))
+
+
+def test_our_velocity_is_that_of_the_peers_weights():
+    work = narrow()
+    x, t = torch.randn(3, work.dimension, generator=torch.Generator().manual_seed(0)), torch.tensor(0.4)
+    peer, ours = PlainNetwork(work), our_velocity(work)
+    for name, own in peer.module.named_parameters():
+        assert torch.equal(ours.parameters[name], own)
+    peer.module.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(ours(x, t), peer(x, t.expand(3)))
 
 
 def test_silos_in_turn_draw_the_same_numbers_and_learn_the_same():

@@ -10,6 +10,7 @@ from anabranch.data import Pixels
 from anabranch.errors import UsageError
 from anabranch.federation import Federation, Silo
 from anabranch.flow import _compiled as compiled
+from anabranch.flow import integrate
 from anabranch.methods.ffm import FlowMatching, FlowServer, FlowSettings, ImageSettings, half_of, preset
 from anabranch.methods.ffm import _speed as speed
 from anabranch.methods.ffm._half import flow_network, gradients
@@ -154,8 +155,8 @@ class TestCompiling:
             velocity.prepare(x[:8], 0)
             for count in (8, 3, 20, 16, 1, 0):
                 torch.testing.assert_close(velocity(x[:count], t), plain(x[:count], t), rtol=1e-5, atol=1e-6)
-        with torch.no_grad():
-            velocity(x, t)
+        for solver, steps in (("euler", 3), ("heun", 4), ("dopri5", None)):
+            integrate(velocity, x, steps, solver)
         assert quick["unique_graphs"] == 2  # and another one samples
         times = torch.rand(20, generator=generator(2))
         torch.testing.assert_close(velocity(x, times), plain(x, times), rtol=1e-5, atol=1e-6)

@@ -6,7 +6,8 @@ figures = measure_images(work, ["step", "sampling"], out=Path("figures.json"), w
 ```
 """
 
-from anabranch.bench.images._checks import image_checks, loss_difference
+from anabranch.bench.images._checks import image_checks
+from anabranch.bench.images._loss import LossDifference, loss_difference
 from anabranch.bench.images._ours import OurTraining
 from anabranch.bench.images._parts import PARTS
 from anabranch.bench.images._peer import PlainNetwork, PlainTraining, plain_sample
@@ -23,6 +24,7 @@ __all__ = [
     "ImageFigures",
     "ImageRow",
     "ImageWork",
+    "LossDifference",
     "OurTraining",
     "PlainNetwork",
     "PlainTraining",

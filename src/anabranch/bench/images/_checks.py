@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anabranch.bench.images._loss import loss_difference
 from anabranch.bench.images._parts import PEER
 from anabranch.bench.images._result import ImageFigures
 from anabranch.recipes import Check
@@ -40,22 +41,14 @@ def _sampling(figures: ImageFigures) -> list[Check]:
 
 
 def _loss(figures: ImageFigures) -> list[Check]:
+    """Of trainings that came to their end: half of one says something else."""
     cases = dict.fromkeys(row.case for row in figures.of_part("loss"))
     found = {case: loss_difference(figures, case) for case in cases}
     return [
-        _most(f"loss, {case}: relative difference", value, MOST_DIFFERENCE)
-        for case, value in found.items()
-        if value is not None
+        _most(f"loss, {case}: relative difference", difference.value, MOST_DIFFERENCE)
+        for case, difference in found.items()
+        if difference is not None and difference.whole
     ]
-
-
-def loss_difference(figures: ImageFigures, case: str) -> float | None:
-    """|ours − sequential| / sequential, where both were taken over as many steps."""
-    ours, other = (figures.find("loss", case, what) for what in ("ours", "sequential"))
-    if ours is None or other is None or ours["steps"] != other["steps"]:
-        return None
-    here, there = ours["loss"], other["loss"]
-    return None if here is None or not there else abs(here - there) / there
 
 
 def _least(name: str, value: float | None, limit: float) -> Check:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import nn
 
 from anabranch.bench.images._silos import pixels_of
 from anabranch.bench.images._work import Case, ImageWork
 from anabranch.errors import AnabranchError
 from anabranch.federation import Envelope, Federation, LocalEngine, Message, Silo
-from anabranch.methods.ffm import FlowServer, Progress
+from anabranch.flow import MovingAverage, is_compiled, network
+from anabranch.methods.ffm import FlowMatching, FlowServer, Progress, half_of
+from anabranch.methods.ffm._speed import compiles
+from anabranch.methods.ffm._velocity import FlowVelocity
 
 UNBOUNDED = 2**62
 
@@ -54,6 +62,12 @@ class OurTraining:
         self.first = self.step()
         while self.first.phase != "flow":
             self.first = self.step()
+        self.compiled_words()  # what cannot be compiled is said before it is timed
+
+    def compiled_words(self) -> str:
+        """Whether the network is compiled; where it should be and is not, an error."""
+        fields = [half_of(silo).field for silo in self.engine.silos.values()]
+        return words_of(self.server.settings, self.server.federation.device, fields)
 
     def step(self) -> Progress:
         """One round. A round that was not served together would be timed as what it is not, and is an error."""
@@ -64,3 +78,39 @@ class OurTraining:
                 "too little memory. Take fewer images of each silo with --batch."
             )
         return progress
+
+
+def our_velocity(work: ImageWork) -> FlowVelocity:
+    """The velocity that a run samples from, with the peer's weights; compiled from the first evaluation on, as where
+    there are many samples to come."""
+    settings = work.settings("vanilla", work.cases[0])
+    settings = replace(settings, flow=replace(settings.flow, compile=compiles(settings, work.device)))
+    module = network("unet", work.dimension, 0, **work.network)
+    average = MovingAverage(dict(module.named_parameters()), settings.flow.average)
+    state = {f"average/{name}": tensor for name, tensor in average.state().items()}
+    return FlowServer.velocity_of(settings, work.dimension, state, work.device)
+
+
+def words_of(settings: FlowMatching, device: torch.device, fields: Sequence[nn.Module]) -> str:
+    """Whether networks are compiled, for a note. Where they were to be and could not, what was timed is something
+    else, and that is an error."""
+    if not compiles(settings, device):
+        return "not compiled"
+    if all(is_compiled(field) for field in fields):
+        return "compiled"
+    raise AnabranchError(
+        "The network could not be compiled here, and is slower without, so this is not what was to be timed; the reason"
+        " is in the log. torch compiles for GPUs by triton: see that it can be imported and find a C compiler."
+    )
+
+
+@contextmanager
+def told_of_limits(work: ImageWork) -> Iterator[None]:
+    """Within, torch fails where it would compile for too many sizes, instead of going on without compiling."""
+    if work.device.type != "cuda":
+        yield
+        return
+    from torch._dynamo import config
+
+    with config.patch(fail_on_recompile_limit_hit=True):
+        yield

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from anabranch import seeds
 from anabranch.bench.images._clock import Timed, release, timed, tuned
-from anabranch.bench.images._ours import OurTraining
+from anabranch.bench.images._loss import loss_rows
+from anabranch.bench.images._ours import OurTraining, our_velocity, words_of
 from anabranch.bench.images._peer import PlainNetwork, PlainTraining, plain_sample
 from anabranch.bench.images._result import ImageRow
 from anabranch.bench.images._roofline import Roofline, operations, operations_of_pass, roofline
@@ -32,13 +33,13 @@ def step_rows(work: ImageWork, watch: Watch) -> Iterator[ImageRow]:
         vanilla: float | None = None
         for method in ("vanilla", *(name for name in work.methods if name != "vanilla")):
             watch(f"step, {case.name}: {method}")
-            found = _our_step(work, case, method)
+            found, words = _our_step(work, case, method)
             vanilla = vanilla or found.milliseconds
             compared = {
                 "speedup": peer.milliseconds / found.milliseconds,
                 "overhead": found.milliseconds / vanilla - 1,
             }
-            yield ImageRow("step", case.name, method, {**_figures(found, count, best), **compared})
+            yield ImageRow("step", case.name, method, {**_figures(found, count, best), **compared}, words)
 
 
 def sampling_rows(work: ImageWork, watch: Watch) -> Iterator[ImageRow]:
@@ -57,19 +58,19 @@ def sampling_rows(work: ImageWork, watch: Watch) -> Iterator[ImageRow]:
     yield ImageRow("sampling", case, PEER, {**_figures(peer, count, best), **rate}, words)
 
     watch("sampling: ours")
-    found = _our_sampling(work, x0)
+    found, words = _our_sampling(work, x0)
     rate = {"evaluations_a_second": done / found.milliseconds, "speedup": peer.milliseconds / found.milliseconds}
-    yield ImageRow("sampling", case, "ours", {**_figures(found, count, best), **rate})
+    yield ImageRow("sampling", case, "ours", {**_figures(found, count, best), **rate}, words)
 
 
 def our_loss_rows(work: ImageWork, watch: Watch) -> Iterator[ImageRow]:
     """The mean loss over the last quarter of the steps, as a run takes them."""
-    yield _loss_row(work, "ours", watch)
+    return loss_rows(work, "ours", watch)
 
 
 def sequential_loss_rows(work: ImageWork, watch: Watch) -> Iterator[ImageRow]:
     """The same in float32 with silos asked in turn: the same images, noises and times in every step."""
-    yield _loss_row(work, "sequential", watch)
+    return loss_rows(work, "sequential", watch)
 
 
 PARTS: dict[str, Callable[[ImageWork, Watch], Iterator[ImageRow]]] = {
@@ -80,29 +81,15 @@ PARTS: dict[str, Callable[[ImageWork, Watch], Iterator[ImageRow]]] = {
 }
 
 
-def _loss_row(work: ImageWork, what: str, watch: Watch) -> ImageRow:
-    """The rate rises over the first quarter, so that most steps train at the rate that runs have."""
-    case, sequential, quarter = work.cases[0], what == "sequential", work.loss_steps // 4
-    precision = "float32" if sequential else None
-    training = OurTraining(work, case, "vanilla", not sequential, precision, warm_up=quarter)
-    total = torch.zeros((), device=work.device)
-    for number in range(2, work.loss_steps + 1):  # the first was taken when the training was built
-        loss = training.step().metrics["loss"]
-        if number > work.loss_steps - quarter:
-            total = total + loss
-        if number % max(1, work.loss_steps // 10) == 0:
-            watch(f"loss, {case.name}: {what}, step {number} of {work.loss_steps}, {float(loss):.4f}")
-    return ImageRow("loss", case.name, what, {"loss": float(total) / quarter, "steps": work.loss_steps})
-
-
 def _peer_step(work: ImageWork, case: Case) -> tuple[Timed, str]:
     peer = PlainTraining(work, case)
     with tuned():
         return _timed(work, peer.step), peer.network.words
 
 
-def _our_step(work: ImageWork, case: Case, method: str) -> Timed:
-    return _timed(work, OurTraining(work, case, method).step)
+def _our_step(work: ImageWork, case: Case, method: str) -> tuple[Timed, str]:
+    ours = OurTraining(work, case, method)
+    return _timed(work, ours.step), ours.compiled_words()
 
 
 def _peer_sampling(work: ImageWork, x0: Tensor) -> tuple[Timed, str]:
@@ -112,11 +99,11 @@ def _peer_sampling(work: ImageWork, x0: Tensor) -> tuple[Timed, str]:
         return _timed(work, lambda: plain_sample(field, x0, work.evaluations)), field.words
 
 
-def _our_sampling(work: ImageWork, x0: Tensor) -> Timed:
-    ours = OurTraining(work, work.cases[0], "vanilla")
-    velocity = ours.server.velocity()
-    del ours  # a flow that is sampled from has no silos beside it, nor their memory
-    return _timed(work, lambda: integrate(velocity, x0, work.evaluations))
+def _our_sampling(work: ImageWork, x0: Tensor) -> tuple[Timed, str]:
+    velocity = our_velocity(work)
+    velocity.prepare(x0, work.samples * work.evaluations)
+    found = _timed(work, lambda: integrate(velocity, x0, work.evaluations))
+    return found, words_of(velocity.settings, work.device, [velocity.module])
 
 
 def _timed(work: ImageWork, task: Callable[[], object]) -> Timed:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from anabranch.bench.images._ours import told_of_limits
 from anabranch.bench.images._parts import PARTS, Watch
 from anabranch.bench.images._result import ImageFigures
 from anabranch.bench.images._work import ImageWork
@@ -45,8 +46,8 @@ def measure_images(
         if out.is_dir():
             raise UsageError(f"'{out}' is a folder. Name a file for the figures with --out.")
         figures.merge(out)
-    for name in chosen:
-        for row in PARTS[name](work, watch):
+    with told_of_limits(work):
+        for row in (row for name in chosen for row in PARTS[name](work, watch)):
             figures.add([row])
             if out is not None:
                 figures.save(out)

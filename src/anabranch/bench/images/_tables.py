@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from anabranch.bench.images._checks import loss_difference
+from anabranch.bench.images._loss import LossDifference, loss_difference
 from anabranch.bench.images._result import ImageFigures
 
 Lines = list[list[str]]
+PAPER_STEPS = 400_000  # of CIFAR-10 (FFM, Appendix C.2)
 
 
 def image_tables(figures: ImageFigures) -> list[tuple[str, Lines]]:
@@ -15,7 +16,8 @@ def image_tables(figures: ImageFigures) -> list[tuple[str, Lines]]:
 
 
 def _steps(figures: ImageFigures) -> Lines:
-    header = ["silos x images", "what", "ms", "x peer", "overhead", "GiB", "Tflop/s", "of product", "at best ms", ""]
+    header = ["silos x images", "what", "ms", "x peer", "overhead", "GiB", "Tflop/s", "of product", "at best ms"]
+    header += [f"h, {PAPER_STEPS // 1000}k steps", ""]
     rows = [
         [
             row.case,
@@ -27,6 +29,7 @@ def _steps(figures: ImageFigures) -> Lines:
             _rate(row["teraflops"]),
             _share(row["of_roofline"]),
             _number(row["least_milliseconds"], 1),
+            _number(_hours(row["milliseconds"]), 1),
             row.note,
         ]
         for row in figures.of_part("step")
@@ -57,9 +60,18 @@ def _loss(figures: ImageFigures) -> Lines:
     rows = []
     for row in figures.of_part("loss"):
         difference = loss_difference(figures, row.case) if row.what == "ours" else None
-        told = "" if difference is None else f"{100 * difference:.2f} %"
-        rows.append([row.case, row.what, _number(row["steps"], 0), _number(row["loss"], 5), told])
+        rows.append([row.case, row.what, _number(row["steps"], 0), _number(row["loss"], 5), _told(difference)])
     return [header, *rows]
+
+
+def _told(difference: LossDifference | None) -> str:
+    if difference is None:
+        return ""
+    return f"{100 * difference.value:.2f} %" + ("" if difference.whole else f" after {difference.steps} steps")
+
+
+def _hours(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else PAPER_STEPS * milliseconds / 3.6e6
 
 
 def _number(value: float | None, places: int) -> str:

@@ -37,13 +37,15 @@ class FlowVelocity:
         return is_compiled(self.module)
 
     def prepare(self, x: Tensor, evaluations: int) -> None:
-        """Gets ready for points such as x (n, d), at n at a time, and so many `evaluations` of single points in all.
+        """Gets ready for points such as x (n, d), n at a time, and so many `evaluations` of single points in all.
 
         What takes its time once is done now, and in no clock: compiling, if it is to pay, and choosing kernels.
         """
         self._compile(at_once=evaluations >= AUTO_ROWS)
         self.rows, self._prepared = len(x), True
         self(x, x.new_zeros(()))
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # its work is begun, not done, when a call returns
 
     def __call__(self, x: Tensor, t: Tensor) -> Tensor:
         self._compile(at_once=self._evaluated >= AUTO_ROWS)  # a few images do not pay for it

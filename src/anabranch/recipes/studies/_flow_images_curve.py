@@ -9,7 +9,7 @@ from anabranch.errors import UsageError
 from anabranch.methods.ffm import FlowServer, Progress
 from anabranch.recipes._study import StudyCell
 from anabranch.recipes.studies._flow_images_eyes import Eyes
-from anabranch.recipes.studies._flow_images_sampling import sampled
+from anabranch.recipes.studies._flow_images_sampling import make_ready, sampled
 from anabranch.runs import Config, Looks, Row, RunFolder
 from anabranch.runs._clock import Server
 
@@ -52,15 +52,12 @@ class Curve:
         assert isinstance(server, FlowServer)
         cell, device = self.cell, server.federation.device
         plan = {**cell.options["sampling"], "count": self.options["count"]}
-        drawn = sampled(server.velocity(), self.config, cell.seed, plan, self.options["nfe"], device)
+        velocity = make_ready(server.velocity(), self.config, plan, [self.options["nfe"]])
+        drawn = sampled(velocity, self.config, cell.seed, plan, self.options["nfe"], device)
         eyes = self.eyes()
         (minutes,) = (m for m in self.options["minutes"] if 60.0 * m == mark)
         key: dict[str, Any] = {"problem": cell.problem, "method": cell.method, "seed": cell.seed}
         key |= {"nfe": self.options["nfe"], "minutes": minutes, "seconds": seconds, "round": progress.round}
-        found = [row for row in eyes.compare(eyes.features(drawn.images)) if _curved(row["metric"])]
+        found = [row for row in eyes.compare(eyes.features(drawn.images)) if row["metric"].startswith(KINDS)]
         new = [{**key, **row, "metric": PREFIX + row["metric"], "value": float(row["value"])} for row in found]
         self.folder.write_json(FILE, [*self.rows, *new])
-
-
-def _curved(metric: str) -> bool:
-    return metric.startswith(KINDS) and metric != "fid_train_test"

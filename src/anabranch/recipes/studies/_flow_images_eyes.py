@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -15,14 +16,20 @@ from anabranch.metrics import (
     Inception,
     Reference,
     fid_report,
+    frechet_bias,
     frechet_distance,
     memorisation,
     memorisation_threshold,
     reference,
 )
+from anabranch.metrics._fid_report import train_against_test
+from anabranch.metrics._frechet import ENOUGH
+from anabranch.recipes.studies._flow_images_memory import spared
 from anabranch.runs import Config, Row, images_of
 
 SPLITS = ("train", "test")
+# What says who holds an image and how it is drawn, and so nothing about which images there are.
+_HOLDERS = ("silos", "partition", "attribute", "groups", "alpha", "shards", "pooled", "held_out", "flip", "crop")
 
 
 class Eyes:
@@ -32,27 +39,56 @@ class Eyes:
     """
 
     def __init__(self, options: dict[str, Any], config: Config, device: torch.device) -> None:
-        self.batch, self.device = options["inception"]["batch"], device
+        chosen = options["inception"]
+        self.batch, self.device = chosen["batch"], device
         self.config, self.real = config, options["real"]
-        self.inception = Inception.load(device=device) if options["inception"]["use"] else None
+        self.inception = Inception.load(device=device, tf32=chosen.get("tf32", False)) if chosen["use"] else None
         self.references = {split: self._reference(split, self.real).to(device) for split in SPLITS}
+        self._told: set[int] = set()
 
     def features(self, images: Tensor) -> Tensor:
         """What Inception sees, or else the pixels as numbers: (n, d)."""
-        return _flat(images) if self.inception is None else self.inception.features(images, self.batch)
+        if self.inception is None:
+            return _flat(images)
+        with spared("inception.batch", self.batch, "Inception looked at images"):
+            return self.inception.features(images, self.batch)
 
     def compare(self, features: Tensor) -> list[Row]:
         """Distances to both splits, as rows without a cell."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # how many images there were stands in the rows
+            warnings.simplefilter("ignore")  # once is enough: see `of_real_images`
             if self.inception is not None:
-                return fid_report(features, self.references)
+                return fid_report(features, self.references, sanity=False)
             made = FeatureStatistics.of(features.to(self.device))
             real = {split: found.statistics for split, found in self.references.items()}
             return [
                 {"metric": f"pixels_{split}", "value": frechet_distance(found, made), **_sizes(features, found.count)}
                 for split, found in real.items()
             ]
+
+    def of_real_images(self, count: int) -> list[Row]:
+        """What `count` samples are to be compared with: FID of training against test images, and the bias, which is
+        FID of a perfect flow's samples against training images. Without Inception nothing.
+        """
+        return [] if self.inception is None else [*self._sanity, self._bias(count)]
+
+    @cached_property
+    def _sanity(self) -> list[Row]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return train_against_test(self.references)
+
+    def _bias(self, count: int) -> Row:
+        train = self.references["train"].statistics
+        value = frechet_bias(train, count)
+        if count < ENOUGH and count not in self._told:
+            warnings.warn(
+                f"FID of {count} samples is too large, by about {value:.3g} even for a perfect flow: compare it with"
+                f" others of as many samples only, or raise sampling.count to {ENOUGH} or more.",
+                stacklevel=2,
+            )
+            self._told.add(count)
+        return {"metric": "fid_bias", "value": value, "images": count, "real": train.count}
 
     def memorised(self, features: Tensor) -> Row:
         """The share of samples that are nearer to a training image than 99 % of the test images are.
@@ -78,7 +114,22 @@ class Eyes:
         if self.inception is None:
             return Reference.of(_flat(pixels))
         name = self.config.data.target
-        return reference(name, split, self.inception, count=len(pixels), images=pixels, batch=self.batch)
+        with spared("inception.batch", self.batch, "Inception looked at images"):
+            return reference(name, split, self.inception, count=len(pixels), images=pixels, batch=self.batch)
+
+
+_OPEN: dict[str, Eyes] = {}
+
+
+def eyes_of(options: dict[str, Any], config: Config, device: torch.device) -> Eyes:
+    """Those that the last cell of this process looked with, if they see the same images in the same way: to open them
+    takes as long as to look at thousands of samples."""
+    data = {name: value for name, value in asdict(config.data).items() if name not in _HOLDERS}
+    key = repr((data, config.images.shape, options["real"], sorted(options["inception"].items()), str(device)))
+    if key not in _OPEN:
+        _OPEN.clear()  # before the others take memory, too
+        _OPEN[key] = Eyes(options, config, device)
+    return _OPEN[key]
 
 
 def _sizes(features: Tensor, real: int) -> dict[str, int]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.recipes._names import metric_name
 from anabranch.recipes.studies._flow_images_curve import PREFIX
+from anabranch.recipes.studies._flow_images_rows import Column, euler_steps, order, solver
 from anabranch.recipes.studies._flow_images_sampling import ADAPTIVE
-from anabranch.recipes.studies._flow_images_tables import STUDY, Column, euler_steps, order, published, solver, tables
+from anabranch.recipes.studies._flow_images_tables import published, tables
 from anabranch.report._sheets import sheets_figure, sheets_of
 from anabranch.report._style import FEDERATED, MARKERS, plain, style
 from anabranch.runs import Row, RunFolder
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["KEPT", "STUDY", "draw", "published", "tables"]
+__all__ = ["KEPT", "draw", "published", "tables"]
 KEPT = 25  # images of each number of steps
 DRAWN = ("fid_test", "pixels_test")
 Points = tuple[list[float], list[float]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,13 @@ from torch import Tensor
 from anabranch import seeds
 from anabranch.flow import Velocity, integrate
 from anabranch.methods.ffm import FlowServer
+from anabranch.methods.ffm._velocity import FlowVelocity
 from anabranch.metrics import to_bytes
+from anabranch.recipes.studies._flow_images_memory import spared
 from anabranch.runs import Config, RunFolder, device_of
 
 ADAPTIVE = "dopri5"
+ADAPTIVE_NFE = 100  # about what it takes, to know beforehand whether compiling pays
 
 
 @dataclass(frozen=True)
@@ -35,21 +38,35 @@ def sampled(
     """`count` images, `batch` at once, with `nfe` evaluations of the `solver`; None: of dopri5, which takes its own.
 
     All methods of a seed begin from the same noise. dopri5 takes the same steps for all images of a batch, and not
-    the same for the next, so that its evaluations are a mean.
+    the same for the next, so that its evaluations are a mean. The clock runs from the first noise to the last byte.
     """
     colours, height, width = config.images.shape
     begun, parts, evaluations = time.perf_counter(), [], 0
-    for number, start in enumerate(range(0, options["count"], options["batch"])):
-        rows = min(options["batch"], options["count"] - start)
-        generator = seeds.generator(seed, "noise", number, device=device)
-        x0 = torch.randn(rows, colours * height * width, generator=generator, device=device)
-        flow = integrate(velocity, x0, nfe, ADAPTIVE if nfe is None else options["solver"])
-        parts.append(to_bytes(flow.x1.clamp(-1, 1), (colours, height, width)).cpu())
-        evaluations += flow.evaluations * rows
+    with spared("sampling.batch", options["batch"], "images were sampled"):
+        for number, start in enumerate(range(0, options["count"], options["batch"])):
+            rows = min(options["batch"], options["count"] - start)
+            generator = seeds.generator(seed, "noise", number, device=device)
+            x0 = torch.randn(rows, colours * height * width, generator=generator, device=device)
+            flow = integrate(velocity, x0, nfe, ADAPTIVE if nfe is None else options["solver"])
+            parts.append(to_bytes(flow.x1.clamp(-1, 1), (colours, height, width)).cpu())
+            evaluations += flow.evaluations * rows
     return Drawn(torch.cat(parts), evaluations / options["count"], time.perf_counter() - begun)
 
 
-def velocity_of(folder: Path, config: Config, precise: bool = False) -> tuple[Velocity, torch.device]:
+def make_ready(
+    velocity: FlowVelocity, config: Config, options: Mapping[str, Any], steps: Sequence[int | None]
+) -> FlowVelocity:
+    """The velocity, ready for samples with each of these numbers of steps: whether compiling pays follows from all of
+    them, and it is done before a clock runs."""
+    colours, height, width = config.images.shape
+    rows = min(options["batch"], options["count"])
+    evaluations = options["count"] * sum(ADAPTIVE_NFE if nfe is None else nfe for nfe in steps)
+    with spared("sampling.batch", options["batch"], "images were sampled"):
+        velocity.prepare(torch.zeros(rows, colours * height * width, device=velocity.device), evaluations)
+    return velocity
+
+
+def velocity_of(folder: Path, config: Config, precise: bool = False) -> tuple[FlowVelocity, torch.device]:
     """The averaged flow of a finished run, where it is computed.
 
     `precise` computes it in 32 bits whatever it was trained in: dopri5 would take the rounding of 16 bits for errors of

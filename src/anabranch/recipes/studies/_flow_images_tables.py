@@ -2,62 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from statistics import fmean
+from collections.abc import Sequence
 
 from anabranch.recipes._names import metric_name
 from anabranch.recipes._recipe import recipes
 from anabranch.recipes._study import Lines
+from anabranch.recipes.studies._flow_images_config import STUDY
 from anabranch.recipes.studies._flow_images_curve import PREFIX
+from anabranch.recipes.studies._flow_images_projection import OPERATIONS, SUFFIX
+from anabranch.recipes.studies._flow_images_rows import Column, euler_steps, order, solver, steps_name
 from anabranch.recipes.studies._flow_images_sampling import ADAPTIVE
+from anabranch.recipes.studies._flow_images_side_tables import REAL, hours_tables, precision_tables, real_tables
 from anabranch.runs import Row
 
-STUDY = "flow_images"
 BY_STEPS = ("fid_train", "fid_test", "kid_train", "kid_test", "pixels_train", "pixels_test", "seconds_50k")
 COPIES = ("memorised", "memorised_pixels")
 SCORE = "inception_score"  # the paper does not say how it was computed, so ours is not set beside it
 Table = tuple[str, Lines]
 
 
-@dataclass(frozen=True)
-class Column:
-    """What a column shows: of rows of a metric, a number of Euler steps, or dopri5, and minutes, the value or `key`."""
-
-    heading: str
-    metric: str
-    nfe: int | None = None
-    minutes: float | None = None
-    solver: str = "euler"
-    key: str = "value"
-
-    def of(self, rows: Iterable[Row]) -> list[Row]:
-        """The rows that belong here; dopri5 has as many evaluations as it took."""
-        return [
-            row
-            for row in rows
-            if (row["metric"], row.get("minutes"), solver(row)) == (self.metric, self.minutes, self.solver)
-            and (self.solver == ADAPTIVE or row.get("nfe") == self.nfe)
-        ]
-
-    def mean(self, rows: Iterable[Row], method: str) -> float | None:
-        """Over the seeds of a method; None where there are no rows."""
-        found = [row[self.key] for row in self.of(rows) if row["method"] == method]
-        return fmean(found) if found else None
-
-
 def tables(rows: list[Row]) -> list[Table]:
-    """Of each problem and measure: methods down, numbers of steps across, the paper's figures beside ours; then copies,
-    minutes, what training cost, and at last the paper's Inception Scores, which have no figure of ours beside them."""
+    """Of each problem and measure: methods down, numbers of steps across, the paper's figures beside ours; then what
+    real images score, copies, what the precision does, minutes, what training cost and would cost at the paper's scale,
+    and at last the paper's Inception Scores, which have no figure of ours beside them."""
     found: list[Table] = []
     for problem in order(rows, "problem"):
         own = [row for row in rows if row["problem"] == problem]
         theirs = [row for row in published() if row["problem"] == problem]
         for metric in (name for name in BY_STEPS if any(row["metric"] == name for row in own)):
             found.append(_table(f"{problem}: {metric_name(metric)}", own, theirs, _by_steps(own, metric)))
-        found += [*_copies(problem, own), *_minutes(problem, own)]
+        found += [*real_tables(problem, own), *_copies(problem, own), *precision_tables(problem, own)]
+        found += _minutes(problem, own)
         found.append(_table(f"{problem}: training", own, theirs, _cost(own, theirs)))
-        found += _scores(problem, theirs)
+        found += [*hours_tables(problem, own, theirs), *_scores(problem, theirs)]
     return found
 
 
@@ -69,7 +46,7 @@ def published() -> list[Row]:
 
 def _by_steps(rows: list[Row], metric: str) -> list[Column]:
     own = [row for row in rows if row["metric"] == metric]
-    columns = [Column(_steps(nfe), metric, nfe) for nfe in euler_steps(own, metric)]
+    columns = [Column(steps_name(nfe), metric, nfe) for nfe in euler_steps(own, metric)]
     if any(solver(row) == ADAPTIVE for row in own):
         columns.append(Column(ADAPTIVE, metric, solver=ADAPTIVE))
         columns.append(Column(f"{ADAPTIVE}, evaluations", metric, solver=ADAPTIVE, key="nfe"))
@@ -85,7 +62,7 @@ def _copies(problem: str, rows: list[Row]) -> list[Table]:
             beside = [name for name in ("fid_test", "pixels_test") if Column("", name, nfe).of(rows)]
             columns = [Column(metric_name(name), name, nfe) for name in (metric, *beside)]
             numbers = f"{some['images']} samples beside {some['real']} training images"
-            found.append(_table(f"{problem}: {metric_name(metric)}, {_steps(nfe)}, {numbers}", rows, [], columns))
+            found.append(_table(f"{problem}: {metric_name(metric)}, {steps_name(nfe)}, {numbers}", rows, [], columns))
     return found
 
 
@@ -98,7 +75,7 @@ def _minutes(problem: str, rows: list[Row]) -> list[Table]:
             Column(f"{minutes:g} min", metric, own[0]["nfe"], minutes)
             for minutes in sorted({float(row["minutes"]) for row in own})
         ]
-        title = f"{problem}: {metric_name(metric)}, {_steps(own[0]['nfe'])}, {own[0]['images']} samples"
+        title = f"{problem}: {metric_name(metric)}, {steps_name(own[0]['nfe'])}, {own[0]['images']} samples"
         found.append(_table(title, own, [], columns))
     return found
 
@@ -129,8 +106,9 @@ def _table(title: str, rows: list[Row], theirs: list[Row], columns: Sequence[Col
 def _cost(rows: list[Row], theirs: list[Row]) -> list[Column]:
     """What is measured once a run. A time that the paper prints has its column even where we have none."""
     once = [row for row in [*rows, *theirs] if row.get("nfe") is None and solver(row) != ADAPTIVE]
-    metrics = [name for name in order(once, "metric") if name not in BY_STEPS and "_error" not in name]
-    return [Column(metric_name(metric), metric) for metric in metrics]
+    metrics = [name for name in order(once, "metric") if name not in (*BY_STEPS, *REAL, OPERATIONS)]
+    chosen = [name for name in metrics if "_error" not in name and not name.endswith(SUFFIX)]
+    return [Column(metric_name(metric), metric) for metric in chosen]
 
 
 def _scores(problem: str, theirs: list[Row]) -> list[Table]:
@@ -139,7 +117,7 @@ def _scores(problem: str, theirs: list[Row]) -> list[Table]:
     if not own:
         return []
     steps = sorted({row["nfe"] for row in own})
-    lines = [["method", *(f"{_steps(nfe)}, paper" for nfe in steps)]]
+    lines = [["method", *(f"{steps_name(nfe)}, paper" for nfe in steps)]]
     for method in order(own, "method"):
         lines.append([method, *(_figures([row for row in own if row["nfe"] == nfe], method) for nfe in steps)])
     return [(f"{problem}: {metric_name(SCORE)}, not comparable (paper: {'; '.join(order(own, 'where'))})", lines)]
@@ -149,22 +127,3 @@ def _figures(theirs: list[Row], method: str) -> str:
     """What the paper prints for a method; where its versions differ, all of it."""
     values = dict.fromkeys(f"{row['value']:.4g}" for row in theirs if row["method"] == method)
     return " / ".join(values) or "–"
-
-
-def _steps(nfe: int) -> str:
-    return f"{nfe} step{'s' if nfe > 1 else ''}"
-
-
-def euler_steps(rows: Iterable[Row], metric: str) -> list[int]:
-    """The numbers of Euler steps that a metric has rows of, rising."""
-    return sorted({row["nfe"] for row in rows if row["metric"] == metric and solver(row) != ADAPTIVE})
-
-
-def solver(row: Row) -> str:
-    """Of a row, the paper's or ours; Euler goes without saying."""
-    return str(row.get("solver", "euler"))
-
-
-def order(rows: Iterable[Row], key: str) -> list[str]:
-    """The values of a key, each once, as they come."""
-    return list(dict.fromkeys(row[key] for row in rows))

@@ -4,7 +4,7 @@ A cell is a run like any other, in a folder of its own: it is saved now and then
 came of it is sampled with few and with many Euler steps, all methods from the same noise, and compared with the
 training and the test images of the set: by FID where Inception's weights are, else by the same distance between pixels.
 Options ask for more: `memorised`, the share of copies among samples of the most steps; `adaptive`, samples of dopri5;
-and `curve`, distances while it trains.
+`precise`, some samples in 32 bits as well; and `curve`, distances while it trains.
 """
 
 from __future__ import annotations
@@ -16,28 +16,32 @@ from typing import Any
 import numpy as np
 
 from anabranch.federation import Ranks
-from anabranch.methods.ffm import PRESETS
 from anabranch.recipes._study import Lines, StudyCell
 from anabranch.recipes.studies import _flow_images_pictures as pictures
+from anabranch.recipes.studies._flow_images_config import config_of
 from anabranch.recipes.studies._flow_images_curve import Curve
-from anabranch.recipes.studies._flow_images_eyes import Eyes
-from anabranch.recipes.studies._flow_images_sampling import ADAPTIVE, Drawn, sampled, velocity_of
-from anabranch.runs import Config, Notes, Row, RunFolder, device_of, from_dict, merged, train
+from anabranch.recipes.studies._flow_images_eyes import Eyes, eyes_of
+from anabranch.recipes.studies._flow_images_precision import beside_precise, check_precise
+from anabranch.recipes.studies._flow_images_projection import measured
+from anabranch.recipes.studies._flow_images_sampling import ADAPTIVE, Drawn, make_ready, sampled, velocity_of
+from anabranch.runs import Config, Notes, Row, RunFolder, device_of, train
 
+__all__ = ["RUN", "Curve", "Eyes", "config_of", "draw", "run", "sampled", "tables", "velocity_of"]
 RUN = "run"  # the run's folder, in the cell's
-SECTIONS = ("data", "flow", "coupling", "potential", "semidiscrete", "images", "federation", "run")
 
 
 def run(cell: StudyCell) -> list[Row]:
     """Trains, or goes on; samples; compares. A few samples of each number of steps are kept for pictures."""
+    check_precise(cell.options)
     config, folder = config_of(cell), RunFolder(cell.folder / RUN)
-    eyes = cache(lambda: Eyes(cell.options, config, device_of(config)))  # opened when there is something to see
+    eyes = cache(lambda: eyes_of(cell.options, config, device_of(config)))  # opened when there is something to see
     curve = Curve(cell, config, folder, eyes)
     rows = train(config, folder.path, Notes(looks=curve.looks))
     if not Ranks.here().first:  # it has served its silos; rank 0 samples and compares
         return []
     key: dict[str, Any] = {"problem": cell.problem, "method": cell.method, "seed": cell.seed}
     found = [*_after_steps(cell, config, eyes()), *_adaptive(cell, config, eyes())]
+    found += [{"nfe": None, **row} for row in eyes().of_real_images(cell.options["sampling"]["count"])]
     named = [{**key, **row, "value": float(row["value"])} for row in [*found, *_of_the_run(config, folder, rows)]]
     return [*named, *curve.rows]
 
@@ -48,30 +52,25 @@ def draw(rows: list[Row], folders: list[Path], out: Path) -> dict[str, Path]:
 
 
 def tables(rows: list[Row]) -> list[tuple[str, Lines]]:
-    """A table for each measure, methods down and steps across; and what training cost."""
+    """A table for each measure, methods down and steps across; what training cost, and would cost at full scale."""
     return pictures.tables(rows)
 
 
-def config_of(cell: StudyCell) -> Config:
-    """The run of a cell: the method's preset, with the recipe's sections over it."""
-    sections = {name: cell.options[name] for name in SECTIONS if name in cell.options}
-    names = {"recipe": "images", "scale": cell.scale, "problem": cell.problem, "method": cell.method, "seed": cell.seed}
-    quick = {"evaluation": {"points": 64, "nfe": [1], "dopri5": False}}  # what a run says of itself is not asked here
-    preset = cell.options.get("preset", cell.method)
-    return from_dict(merged(PRESETS[preset], sections, quick, names))
-
-
 def _after_steps(cell: StudyCell, config: Config, eyes: Eyes) -> list[Row]:
-    """Of each number of Euler steps: distances and time; of the largest also copies."""
-    velocity, device = velocity_of(cell.folder / RUN, config)
+    """Of each number of Euler steps: distances and time; of the largest also copies, of one also 32 bits."""
+    steps, plan, run = cell.options["nfe"], cell.options["sampling"], cell.folder / RUN
+    velocity, device = velocity_of(run, config)
+    make_ready(velocity, config, plan, steps)
     found: list[Row] = []
     kept: dict[str, np.ndarray[Any, Any]] = {}
-    for nfe in cell.options["nfe"]:
-        drawn = sampled(velocity, config, cell.seed, cell.options["sampling"], nfe, device)
+    for nfe in steps:
+        drawn = sampled(velocity, config, cell.seed, plan, nfe, device)
         features = eyes.features(drawn.images)
         rows = [*eyes.compare(features), _time(drawn)]
-        if cell.options.get("memorised", False) and nfe == max(cell.options["nfe"]):
+        if cell.options.get("memorised", False) and nfe == max(steps):
             rows.append(eyes.memorised(features))
+        if nfe == cell.options.get("precise", {}).get("nfe"):
+            rows += beside_precise(cell, config, run, eyes, features)
         found += [{"nfe": nfe, **row} for row in rows]
         kept[f"images_{nfe}"] = drawn.images[: pictures.KEPT].numpy()
     RunFolder(cell.folder).save_arrays("samples.npz", kept)
@@ -83,6 +82,7 @@ def _adaptive(cell: StudyCell, config: Config, eyes: Eyes) -> list[Row]:
     if not cell.options.get("adaptive", False):
         return []
     velocity, device = velocity_of(cell.folder / RUN, config, precise=True)
+    make_ready(velocity, config, cell.options["sampling"], [None])
     drawn = sampled(velocity, config, cell.seed, cell.options["sampling"], None, device)
     rows = [*eyes.compare(eyes.features(drawn.images)), _time(drawn)]
     return [{"nfe": round(drawn.evaluations), "solver": ADAPTIVE, **row} for row in rows]
@@ -93,13 +93,16 @@ def _time(drawn: Drawn) -> Row:
 
 
 def _of_the_run(config: Config, folder: RunFolder, rows: list[Row]) -> list[Row]:
-    """Silos, rounds of the flow, seconds of each phase and megabytes of all silos, from the run's own records."""
-    last = folder.metrics()[-1]
-    figures = {"silos": 1 if config.data.pooled else config.data.silos}
+    """Silos, rounds of the flow, seconds of each phase and of a round, and megabytes of all silos, from the run's own
+    records."""
+    records = folder.metrics()
+    last = records[-1]
+    figures: dict[str, float] = {"silos": 1 if config.data.pooled else config.data.silos}
     figures["flow_rounds"] = last["round"] - (last["rounds"] - config.flow.rounds)
     figures |= {row["metric"]: row["value"] for row in rows if _kept(row)}
     for way in ("up", "down"):
         figures[f"megabytes_{way}"] = sum(row["value"] for row in rows if row["metric"] == f"bytes_{way}") / 1e6
+    figures |= measured(config, records)
     return [{"nfe": None, "metric": name, "value": value} for name, value in figures.items()]
 
 
