@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")  # torch's own words
@@ -63,6 +64,17 @@ def out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | ExhaustedError) or type(error).__name__ == "OutOfMemoryError":  # torch's
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+
+
+@contextmanager
+def spared(says: Callable[[], str]) -> Iterator[None]:
+    """Within, memory that runs out becomes an error of this sentence, which names what to lower."""
+    try:
+        yield
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        raise ExhaustedError(says()) from error
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:

@@ -486,7 +486,7 @@ def test_where_memory_runs_out_the_recipes_option_is_named(everything, monkeypat
     eyes.inception, eyes.batch = SimpleNamespace(features=exhausted), 250
     with pytest.raises(ExhaustedError, match=r"looked at images, 250 at a time. Lower inception.batch \(250\)"):
         eyes.features(torch.zeros(1, 1, 8, 8))
-    with pytest.raises(ValueError, match="other"), memory.spared("a.batch", 1, "it was"):
+    with pytest.raises(ValueError, match="other"), memory.spared_option("a.batch", 1, "it was"):
         raise ValueError("other")
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 
 import torch
 from torch import Tensor
 
+from anabranch.federation._finite import norms
 from anabranch.federation._message import Message, numbers_of
 
 
@@ -38,13 +38,7 @@ class Verdict:
 
 
 def _total(numbers: list[Tensor]) -> Tensor:
-    """The sum of all norms: finite exactly when every number is, short of overflow. A few passes for all tensors."""
-    alike: defaultdict[tuple[torch.device, torch.dtype], list[Tensor]] = defaultdict(list)
-    for tensor in numbers:
-        alike[tensor.device, tensor.dtype].append(tensor)
-    sums = [torch.stack(torch._foreach_norm(group)).double().sum() for group in alike.values()]
-    place = next((part.device for part in sums if part.is_cuda), torch.device("cpu"))
-    total = torch.zeros((), dtype=torch.float64, device=place)
-    for part in sums:
-        total = total + part.to(place)
-    return total
+    """The sum of all norms: finite exactly when every number is, short of overflow."""
+    sums = norms(numbers)
+    place = next((device for device in sums if device.type == "cuda"), torch.device("cpu"))
+    return sum((part.to(place) for part in sums.values()), torch.zeros((), dtype=torch.float64, device=place))

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-from anabranch.errors import ExhaustedError, out_of_memory
+from anabranch.errors import spared
 from anabranch.methods.ffm._settings import IMAGE_NETWORKS, POTENTIAL_COUPLINGS, FlowMatching
 
 
-@contextmanager
-def spared(settings: FlowMatching, phase: str) -> Iterator[None]:
+def spared_phase(settings: FlowMatching, phase: str) -> AbstractContextManager[None]:
     """Within, memory that runs out becomes an error that says what would have needed less."""
-    try:
-        yield
-    except Exception as error:
-        if not out_of_memory(error):
-            raise
-        raise ExhaustedError(
+    return spared(
+        lambda: (
             f"Memory ran out in the phase '{phase}'. To need less, {remedy(settings, phase)}. The run goes on from its"
             " last checkpoint with 'anabranch resume', as it is, once other programs leave it more memory; with another"
             " flow.passes, give the command that began it again. Other settings need a new run."
-        ) from error
+        )
+    )
 
 
 def remedy(settings: FlowMatching, phase: str) -> str:

@@ -15,7 +15,7 @@ from anabranch.flow import MovingAverage
 from anabranch.methods._phases import Phase, Phased, Progress
 from anabranch.methods.ffm import _silo
 from anabranch.methods.ffm._half import computes_in_half, flow_network, wants_half
-from anabranch.methods.ffm._memory import spared
+from anabranch.methods.ffm._memory import spared_phase
 from anabranch.methods.ffm._messages import Gradient, LocalSteps, Prepare
 from anabranch.methods.ffm._potential import PotentialServer
 from anabranch.methods.ffm._semidiscrete import SemiDiscreteServer
@@ -63,7 +63,7 @@ class FlowServer(Phased):
         self.phases = self._phases()
         self.failures: dict[str, str] = {}
         text = settings.to_json()
-        with spared(settings, "flow"):
+        with spared_phase(settings, "flow"):
             federation.everyone({name: Prepare(text, federation.weight[name], source) for name in federation.names})
 
     @property
@@ -122,7 +122,7 @@ class FlowServer(Phased):
         """A phase whose rounds are computed as fast as the device can, and say what to lower if memory runs out."""
 
         def guarded(number: int) -> Metrics:
-            with tuned(self.settings, self.federation.device), spared(self.settings, name):
+            with tuned(self.settings, self.federation.device), spared_phase(self.settings, name):
                 return step(number)
 
         return Phase(name, rounds, guarded)

@@ -24,7 +24,7 @@ from anabranch.metrics import (
 )
 from anabranch.metrics._fid_report import train_against_test
 from anabranch.metrics._frechet import ENOUGH
-from anabranch.recipes.studies._flow_images_memory import spared
+from anabranch.recipes.studies._flow_images_memory import spared_option
 from anabranch.runs import Config, Row, images_of
 
 SPLITS = ("train", "test")
@@ -50,7 +50,7 @@ class Eyes:
         """What Inception sees, or else the pixels as numbers: (n, d)."""
         if self.inception is None:
             return _flat(images)
-        with spared("inception.batch", self.batch, "Inception looked at images"):
+        with spared_option("inception.batch", self.batch, "Inception looked at images"):
             return self.inception.features(images, self.batch)
 
     def compare(self, features: Tensor) -> list[Row]:
@@ -114,7 +114,7 @@ class Eyes:
         if self.inception is None:
             return Reference.of(_flat(pixels))
         name = self.config.data.target
-        with spared("inception.batch", self.batch, "Inception looked at images"):
+        with spared_option("inception.batch", self.batch, "Inception looked at images"):
             return reference(name, split, self.inception, count=len(pixels), images=pixels, batch=self.batch)
 
 

@@ -16,7 +16,7 @@ from anabranch.flow import Velocity, integrate
 from anabranch.methods.ffm import FlowServer
 from anabranch.methods.ffm._velocity import FlowVelocity
 from anabranch.metrics import to_bytes
-from anabranch.recipes.studies._flow_images_memory import spared
+from anabranch.recipes.studies._flow_images_memory import spared_option
 from anabranch.runs import Config, RunFolder, device_of
 
 ADAPTIVE = "dopri5"
@@ -42,7 +42,7 @@ def sampled(
     """
     colours, height, width = config.images.shape
     begun, parts, evaluations = time.perf_counter(), [], 0
-    with spared("sampling.batch", options["batch"], "images were sampled"):
+    with spared_option("sampling.batch", options["batch"], "images were sampled"):
         for number, start in enumerate(range(0, options["count"], options["batch"])):
             rows = min(options["batch"], options["count"] - start)
             generator = seeds.generator(seed, "noise", number, device=device)
@@ -61,7 +61,7 @@ def make_ready(
     colours, height, width = config.images.shape
     rows = min(options["batch"], options["count"])
     evaluations = options["count"] * sum(ADAPTIVE_NFE if nfe is None else nfe for nfe in steps)
-    with spared("sampling.batch", options["batch"], "images were sampled"):
+    with spared_option("sampling.batch", options["batch"], "images were sampled"):
         velocity.prepare(torch.zeros(rows, colours * height * width, device=velocity.device), evaluations)
     return velocity
 
