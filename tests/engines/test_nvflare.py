@@ -12,9 +12,41 @@ from anabranch.engines.nvflare._drive import _how_to_go_on, train_on_kits
 from anabranch.engines.nvflare._trial import on_own_kits
 from anabranch.errors import UsageError
 from anabranch.federation import read_log
-from anabranch.runs import Notes, RunFolder
+from anabranch.runs import Notes, RunFolder, from_toml
 
 METHODS = ["vanilla", "lot", "got", "sd"]
+IMAGES = """
+method = "lot"
+
+[data]
+target = "digits"
+partition = "iid"
+silos = 2
+images = 60
+
+[flow]
+network = "unet"
+batch = 8
+rounds = 2
+
+[images]
+shape = [1, 8, 8]
+channels = 8
+multipliers = [1, 2]
+blocks = 1
+attention = [4]
+
+[federation]
+fused = false
+
+[evaluation]
+nfe = [1]
+points = 16
+dopri5 = false
+
+[run]
+threads = 1
+"""
 
 
 def equal(one, other):
@@ -42,6 +74,14 @@ def test_the_simulator_ends_with_the_parameters_of_one_process(bench, tmp_path, 
     logged, counted = accounts(tmp_path / "run")
     for name, entries in logged.items():
         assert [e["answer"] for e in entries if e["verdict"] == "answered"] == [e["answer"] for e in counted[name]]
+    assert not alive(tmp_path)
+
+
+def test_a_flow_of_images_ends_there_with_the_same_parameters(bench, tmp_path):
+    (tmp_path / "images.toml").write_text(IMAGES)
+    config = from_toml(tmp_path / "images.toml")
+    train_on("nvflare-sim", config, tmp_path / "run", Notes())
+    assert equal(bench.parameters(tmp_path / "run"), bench.local(config, tmp_path / "local"))
     assert not alive(tmp_path)
 
 

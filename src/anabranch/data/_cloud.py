@@ -28,4 +28,5 @@ class Cloud:
                 f"{count} source points were asked for at once, the pool holds {len(self.x)};"
                 " ask for fewer candidates or give more source points."
             )
-        return self.x[torch.randperm(len(self.x), generator=generator)[:count]]
+        order = torch.randperm(len(self.x), generator=generator, device=generator.device)
+        return self.x[order[:count].to(self.x.device)]
