@@ -91,7 +91,7 @@ def shared_network(
     if key not in _SHARED:
         _SHARED[key] = expert_network(settings, dimension, sizes, name=name).to(device)
         if compiles(settings, device):
-            compile_in_place(_SHARED[key])
+            compile_in_place(_SHARED[key], channels_last=True)
     return _SHARED[key]
 
 
