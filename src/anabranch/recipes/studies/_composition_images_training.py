@@ -78,7 +78,7 @@ def settings_of(method: str, options: Mapping[str, Any], shape: Sequence[int]) -
         sections["experts"].setdefault("penalty", options["penalty"])
     for name in ("peers", "student"):
         if name in preset and "penalty" not in preset[name]:
-            sections[name]["penalty"] = options["penalty"]
+            sections[name].setdefault("penalty", options["penalty"])
     return composition(method, **sections)
 
 
