@@ -1,4 +1,4 @@
-"""Both sides can be run, and without torchcfm there is a sentence."""
+"""Both sides can be run; without torchcfm ours is measured alone, and a sentence says so."""
 
 import json
 import sys
@@ -46,17 +46,42 @@ def test_lookups_are_measured_at_every_size(monkeypatch):
     assert all(row.ours is not None for row in rows if row.limit is None)
 
 
-def test_without_torchcfm_a_sentence_says_what_to_install(monkeypatch):
+def small(monkeypatch):
+    """Measurements that take no time, without torchcfm."""
+    monkeypatch.setitem(sys.modules, "torchcfm", None)
+    monkeypatch.setattr(couplings, "SIZES", (100, 400))
+    monkeypatch.setattr(couplings, "TABLE", 1000)
+    monkeypatch.setattr(_steps, "LIMITS", {("vanilla", 2): 1.2, ("lot", 2): 1.3})
+
+
+def test_without_torchcfm_our_side_is_measured_and_judged_by_itself_alone(monkeypatch):
+    small(monkeypatch)
+    measured = measure(ONCE)
+    assert 'pip install "anabranch[bench]"' in measured.note
+    assert all(row.peer is None for row in measured.rows)
+    assert [row.what for row in measured.rows if row.ours and row.limit is None][:3] == [
+        "vanilla step, 2 silos",
+        "lot step, 2 silos",
+        "exact pairing, 256 with 256",
+    ]
+    assert [check.name for check in measured.checks] == [row.what for row in measured.rows if row.rule == "≤"]
+    assert len(measured.checks) == 2  # how lookups and draws grow, which needs no peer
+
+
+def test_the_verb_says_what_to_install_and_still_prints_json_last(monkeypatch):
+    small(monkeypatch)
+    monkeypatch.setattr(bench, "measure", lambda watch: measure(ONCE, watch))
+    result = CliRunner().invoke(app, ["bench", "--json"])
+    record = json.loads(result.stdout.splitlines()[-1])
+    assert "anabranch[bench]" in record["note"] and len(record["rows"]) > 5
+    assert result.exit_code == (0 if all(check["ok"] for check in record["checks"]) else 1)
+    assert "anabranch[bench]" in result.stderr.replace("\n", "")
+
+
+def test_a_peer_that_is_not_there_cannot_be_built(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchcfm", None)
     with pytest.raises(AnabranchError, match=r'pip install "anabranch\[bench\]"'):
-        measure(ONCE)
-
-
-def test_the_verb_says_the_same_and_ends_with_code_1(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torchcfm", None)
-    result = CliRunner().invoke(app, ["bench"])
-    assert result.exit_code == 1
-    assert "anabranch[bench]" in result.output.replace("\n", "")
+        Peer(silos_of(2), "vanilla", _steps.SETTINGS)
 
 
 @pytest.mark.parametrize(("ours", "code"), [(2.0, 0), (4.0, 1)])
@@ -78,7 +103,6 @@ def test_threads_and_global_random_numbers_are_left_as_they_were(monkeypatch):
         return [compared("a step", 3.0, 2.0)]
 
     run = sys.modules[measure.__module__]
-    monkeypatch.setattr(run, "require_torchcfm", lambda: None)
     for name in ("step_rows", "coupling_rows", "lookup_rows", "sampling_rows"):
         monkeypatch.setattr(run, name, rows)
     before = torch.get_num_threads(), torch.get_rng_state(), np.random.get_state()[2]

@@ -131,6 +131,21 @@ def test_images_come_on_a_sheet_and_in_a_grid(images, tmp_path):
     assert min(size(tmp_path / "grid.png")) > 200
 
 
+def test_images_of_chosen_attributes_as_an_archive_and_a_folder(images, tmp_path):
+    for out in ("x.npz", "pictures/"):
+        words = ("--attributes", "kind=x", "--n", 5, "--batch", 2, "--nfe", 4, "--out", f"{tmp_path}/{out}")
+        result = run("sample", images, *words)
+        assert result.exit_code == 0 and "5 samples with 4 function evaluations each" in said(result), result.output
+    with np.load(tmp_path / "x.npz", allow_pickle=False) as file:
+        assert file["images"].shape == (5, 2, 2, 3) and file["images"].dtype == np.uint8
+        assert file["kind"].tolist() == ["x"] * 5 and file["size"].tolist() == [""] * 5  # which was left open
+    assert len(list((tmp_path / "pictures").glob("*.png"))) == 5
+    other = run("sample", images, "--attributes", "kind=y", "--n", 5, "--nfe", 4, "--out", tmp_path / "pictures")
+    assert other.exit_code == 1 and "another value of attributes" in said(other)
+    idle = run("sample", images, "--attributes", "kind=x", "--precision", "bfloat16", "--out", tmp_path / "y.npz")
+    assert idle.exit_code == 2 and "computed on the CPU" in said(idle)
+
+
 def test_a_grid_of_points(trained, tmp_path):
     result = run("sample", trained, "--grid", "--how", "composed", "--weights", "1,2", "--out", tmp_path / "grid.png")
     assert result.exit_code == 0 and "4 combinations, 1 of them seen by no silo" in said(result)
@@ -165,6 +180,8 @@ def test_ways_and_weights_change_samples(trained, tmp_path):
         (["--attributes", NOVEL, "--out", "x.jpg"], "cannot be written as '.jpg'"),
         (["--grid", "--out", "x.npy"], "must end in .png"),
         (["--grid", "--attributes", NOVEL], "give one of both"),
+        (["--grid", "--precision", "bfloat16"], "Leave out a GPU, a precision and compiling"),
+        (["--attributes", NOVEL, "--compile"], "Leave out a GPU, a precision and compiling"),
     ],
 )
 def test_wrong_words_get_a_sentence_and_exit_code_2(trained, words, sentence, tmp_path, monkeypatch):

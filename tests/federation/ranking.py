@@ -220,6 +220,14 @@ def looked_at(folder, ranks):
     return seen
 
 
+def counted(folder):
+    """A run that is looked at after some of its rounds."""
+    seen = []
+    looks = Looks([2, 5], lambda mark, server, progress, seconds: seen.append(progress.round), "rounds")
+    train(tiny(), folder / "counted", Notes(looks=looks))
+    return seen
+
+
 def interrupted(folder, ranks):
     """A run in which rank 1 is interrupted; whether this rank stops."""
     step = FlowServer._train
@@ -257,6 +265,7 @@ def main(folder):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it once rank 1 is gone, and rank 0 has to write
     ranks = Ranks.here()
     seen = {"exchanges": exchanges(ranks), "training": training(folder), "looked": looked_at(folder, ranks)}
+    seen["counted"] = counted(folder)
     seen["interrupted"] = interrupted(folder, ranks)
     with suppress(Paused):
         train(config_of("semidiscrete", "unlike"), folder / "one goes on", Notes(pause=lambda *_: True))

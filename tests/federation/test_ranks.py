@@ -173,6 +173,9 @@ class TestTraining:
         assert [one["looked"] for one in seen] == [[1], []]
         assert RunFolder(folder / "looked").read_json("results.json")["rounds"] == 1
 
+    def test_rounds_that_are_looked_at_are_the_same_for_all_and_rank_0_looks(self, seen):
+        assert [one["counted"] for one in seen] == [[2, 5], []]
+
     def test_whoever_is_interrupted_all_stop_and_are_saved(self, folder, seen):
         assert [one["interrupted"] for one in seen] == [True, True]
         assert RunFolder(folder / "interrupted").checkpoints() == [ranking.INTERRUPTED]

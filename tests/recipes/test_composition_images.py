@@ -117,6 +117,7 @@ def test_all_methods_have_one_network_one_penalty_and_the_same_steps():
     assert found["additive"].student.additive and found["hybrid"].student.paths == "composed"
     assert not found["ddm+l"].student.steps and not found["dcfm-b"].peers.rounds
     assert found["hybrid"].peers == found["dcfm-a"].peers
+    assert found["dcfm-b"].student.steps == found["additive"].student.steps == found["hybrid"].student.steps
 
 
 def test_stages_are_computed_once(everything):
@@ -232,21 +233,22 @@ def test_a_device_that_is_not_there_is_refused():
 def test_the_checks_are_those_that_were_set(problem):
     """Each can fail: rows in which novel samples are as poor as the rivals' break the ones about them."""
     checks = recipe("dcfm-cmnist").values["checks"]
-    assert {entry["left"] for entry in checks if "small" in entry["scales"]} == {"dcfm-a", "dcfm-b", "additive"}
+    ours = ["dcfm-a", "dcfm-a-held", "dcfm-b", "additive"]
+    assert {entry["left"] for entry in checks if "small" in entry["scales"]} == set(ours)
     for entry in checks:
         right = entry.get("right", [])
         assert {entry["left"], *([right] if isinstance(right, str) else right)} <= {"real", *COMPOSITIONS}
     key = {"problem": problem, "seed": 0, "nfe": None}
-    methods = ["ddm", "ddm+l", "dfd", "dfd+l", "dcfm-a", "dcfm-b", "additive"]
-    for ours, ok in ((0.5, True), (1.0, False)):
+    methods = ["ddm", "ddm+l", "dfd", "dfd+l", *ours]
+    for share, ok in ((0.5, True), (1.0, False)):
         rows = [
-            {**key, "method": m, "metric": metric, "value": size * (ours if m in methods[4:] else 1.0)}
+            {**key, "method": m, "metric": metric, "value": size * (share if m in ours else 1.0)}
             for m in methods
             for metric, size in (("fid_known", 10.0), ("fid_novel", 20.0), ("error_novel", 0.2))
         ]
         asked = [entry for entry in checks if problem in entry.get("problems", [problem])]
         found = run_checks(asked, rows, "small")
-        assert len(found) == 12 and all(check.ok for check in found) == ok
+        assert len(found) == 16 and all(check.ok for check in found) == ok
         novel = [check.ok for check in found if "known" not in check.name]
         assert novel == [ok] * len(novel)
 

@@ -70,7 +70,7 @@ def test_bad_data_gets_a_sentence(tmp_path, first, second, words):
 
 def test_tables_become_points_and_samples_become_tables(tmp_path):
     from anabranch.data import Table
-    from anabranch.runs import draw_samples, save_samples
+    from anabranch.runs import Sampling, open_file, open_flow, write_drawing
 
     random = np.random.default_rng(0)
     for name in ("a", "b"):
@@ -79,7 +79,9 @@ def test_tables_become_points_and_samples_become_tables(tmp_path):
     values = {"files": [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")], "held_out": 0.2}
     config = from_dict({"data": values, "flow": {"rounds": 4, "batch": 8}, "evaluation": {"nfe": [1], "points": 32}})
     train(config, tmp_path / "run")
-    save_samples(tmp_path / "run", draw_samples(tmp_path / "run", 7, 2).x1, tmp_path / "samples.csv")
+    drawing = open_flow(tmp_path / "run", 7, Sampling(2, "euler"))
+    with open_file(str(tmp_path / "samples.csv"), drawing) as file:
+        write_drawing(drawing, file)
     table = Table.read(tmp_path / "samples.csv")
     assert table.names == ("age", "score", "group") and len(table) == 7
     assert set(table.columns["group"]) <= {"x", "y"} and all("." not in age for age in table.columns["age"])

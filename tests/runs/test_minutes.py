@@ -8,6 +8,7 @@ import torch
 import anabranch.runs._clock as clock_module
 import anabranch.runs._drive as drive
 from anabranch.errors import UsageError
+from anabranch.federation import Ranks
 from anabranch.runs import Clock, Looks, Notes, RunFolder, from_dict, resume, train
 from tests.runs.tiny import tiny
 
@@ -132,6 +133,40 @@ def test_the_look_at_the_end_is_at_the_round_that_ends_it(tmp_path, hands):
     train(tiny(run={"minutes": 1.0}), tmp_path, ten_seconds_a_round(hands, looks=looks))
     ended = RunFolder(tmp_path).read_json("results.json")["rounds"]
     assert seen == [(30.0, 3), (60.0, ended)]
+
+
+def test_looks_by_rounds_count_those_of_the_flow(tmp_path):
+    """A method that fits something first has trained its flow as long as another where it is looked at."""
+    seen = []
+
+    def look(mark, server, progress, seconds):
+        seen.append((mark, progress.round, progress.phase))
+
+    config = tiny(coupling={"name": "semidiscrete"})  # 30 rounds of duals and 2 blocks
+    train(config, tmp_path, Notes(looks=Looks([12, 1, 5, 13], look, "rounds")))
+    assert seen == [(1, 33, "flow"), (5, 37, "flow"), (12, 44, "flow")]
+
+
+def test_looks_by_rounds_that_were_taken_are_not_taken_again(tmp_path):
+    seen = []
+    looks = Looks([3, 4, 5, 12], lambda mark, server, progress, seconds: seen.append(mark), "rounds")
+
+    def kill(progress, federation):
+        if progress.round == 5:
+            raise SystemExit
+
+    with pytest.raises(SystemExit):
+        train(tiny(run={"checkpoint_every": 4}), tmp_path, Notes(progress=kill, looks=looks))
+    assert seen == [3, 4]
+    resume(tmp_path, Notes(looks=looks))
+    assert seen == [3, 4, 5, 12]
+
+
+def test_processes_that_stand_by_count_as_the_one_that_looks():
+    """They would wait for each other at different rounds."""
+    looks = Notes(looks=Looks([3, 5], lambda *_: 1 / 0, "rounds")).of(Ranks(1, 2)).looks
+    assert (looks.after, looks.unit) == ([3, 5], "rounds")
+    looks.look(3, None, None, 0.0)  # by rank 0 alone
 
 
 def test_a_look_changes_nothing(tmp_path):

@@ -23,10 +23,20 @@ def require_torchcfm() -> ModuleType:
         import torchcfm.optimal_transport
     except ImportError as error:
         raise AnabranchError(
-            f'The benchmarks compare with torchcfm, which cannot be imported ({error}); pip install "anabranch[bench]".'
+            f"torchcfm cannot be imported ({error}), so that there is nothing to compare with; pip install"
+            ' "anabranch[bench]".'
         ) from error
     module: ModuleType = torchcfm
     return module
+
+
+def missing() -> str:
+    """Why there is no peer; empty where there is one."""
+    try:
+        require_torchcfm()
+    except AnabranchError as error:
+        return str(error)
+    return ""
 
 
 class Peer:

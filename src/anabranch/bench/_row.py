@@ -54,21 +54,23 @@ class Row:
 HEADER = ["what", "peer ms", "ours ms", "ratio", "limit", ""]
 
 
-def compared(what: str, peer: float, ours: float, limit: float | None = None) -> Row:
-    """A line whose value is how many times faster we are: the peer's time over ours.
+def compared(what: str, peer: float | None, ours: float, limit: float | None = None) -> Row:
+    """A line whose value is how many times faster we are: the peer's time over ours. Without a peer there is neither a
+    value nor a limit.
 
     >>> row = compared("a step", peer=3.0, ours=2.0, limit=1.2)
     >>> row.value, row.ok
     (1.5, True)
     """
-    return Row(what, peer, ours, peer / ours, limit)
+    return Row(what, ours=ours) if peer is None else Row(what, peer, ours, peer / ours, limit)
 
 
 @dataclass
 class Measured:
-    """All lines of a run."""
+    """All lines of a run; a `note` says why there is no peer among them."""
 
     rows: list[Row] = field(default_factory=list)
+    note: str = ""
 
     @property
     def checks(self) -> list[Check]:
@@ -82,7 +84,8 @@ class Measured:
 
     def record(self) -> Mapping[str, Any]:
         """As it is printed in JSON."""
-        return {"rows": [row.record() for row in self.rows], "checks": [check.record() for check in self.checks]}
+        found = {"rows": [row.record() for row in self.rows], "checks": [check.record() for check in self.checks]}
+        return {**found, "note": self.note} if self.note else found
 
     def lines(self) -> list[list[str]]:
         """As a table, header first."""

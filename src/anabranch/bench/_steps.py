@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from anabranch import seeds
 from anabranch.bench._clock import Budget, interleaved
 from anabranch.bench._ours import Ours
-from anabranch.bench._peer import Peer
+from anabranch.bench._peer import Peer, missing
 from anabranch.bench._row import Row, compared
 from anabranch.data import shape
 from anabranch.methods.ffm import FlowSettings
@@ -36,9 +37,9 @@ def step_rows(budget: Budget, watch: Watch) -> list[Row]:
         what = f"{method} step, {count} silos"
         watch(what)
         points = silos_of(count)
-        peer, ours = Peer(points, method, SETTINGS), Ours(points, method, SETTINGS)
-        times = interleaved({"peer": peer.step, "ours": ours.step}, budget)
-        rows.append(compared(what, times["peer"], times["ours"], limit))
+        tasks = {} if missing() else {"peer": Peer(points, method, SETTINGS).step}
+        times = interleaved({**tasks, "ours": Ours(points, method, SETTINGS).step}, budget)
+        rows.append(compared(what, times.get("peer"), times["ours"], limit))
     return rows
 
 
@@ -47,9 +48,9 @@ def sampling_rows(budget: Budget, watch: Watch) -> list[Row]:
     what = f"evaluation in Euler's solver, {SAMPLES} points"
     watch(what)
     points = silos_of(2)
-    peer, ours = Peer(points, "vanilla", SETTINGS), Ours(points, "vanilla", SETTINGS)
+    sides: dict[str, Peer | Ours] = {} if missing() else {"peer": Peer(points, "vanilla", SETTINGS)}
+    sides["ours"] = Ours(points, "vanilla", SETTINGS)
     x0 = shape(SETTINGS.source).points(SAMPLES, seeds.generator(0, "bench", "sample"))
-    times = interleaved(
-        {"peer": lambda: peer.sample(x0, EVALUATIONS), "ours": lambda: ours.sample(x0, EVALUATIONS)}, budget
-    )
-    return [compared(what, times["peer"] / EVALUATIONS, times["ours"] / EVALUATIONS)]
+    times = interleaved({name: partial(side.sample, x0, EVALUATIONS) for name, side in sides.items()}, budget)
+    each = {name: milliseconds / EVALUATIONS for name, milliseconds in times.items()}
+    return [compared(what, each.get("peer"), each["ours"])]

@@ -20,7 +20,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the
 @app.callback(invoke_without_command=True)
 @sentences
 def bench(context: typer.Context, as_json: Json = False) -> None:
-    """Measure training steps and couplings against torchcfm's classes in the same run (extra 'bench').
+    """Measure training steps and couplings, against torchcfm's classes in the same run where it is (extra 'bench').
 
     [bold]anabranch bench images[/bold] does so for images: the UNet's steps with every coupling, sampling, memory.
     """
@@ -34,7 +34,10 @@ def bench(context: typer.Context, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(measured.record()))
     else:
-        print_table(measured.lines(), f"Milliseconds against torchcfm's classes, {THREADS} threads, median of turns")
+        beside = "" if measured.note else " against torchcfm's classes"
+        print_table(measured.lines(), f"Milliseconds{beside}, {THREADS} threads, median of turns")
+    if measured.note:
+        console.print(escape(measured.note), highlight=False)
     if not measured.ok:
         raise typer.Exit(1)
 
@@ -92,7 +95,9 @@ def images(
     if as_json:
         typer.echo(json.dumps({**figures.record(), "checks": [check.record() for check in checks]}))
     else:
+        side, channels = work.images.shape[-1], work.images.channels
         words = f"{figures.machine['device']}, torch {figures.machine['torch']}, ours in {work.computed}"
+        words += f"; images of {side}x{side}, {channels} channels"
         for title, lines in image_tables(figures):
             print_table(lines, f"{title}: {words}", names=2)
         if checks:

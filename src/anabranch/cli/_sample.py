@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
-from anabranch.cli._show import console, sentences
+from anabranch.cli._show import sentences
 from anabranch.errors import UsageError
 
 if TYPE_CHECKING:
-    from anabranch.runs import ComposedSamples, Sampling
+    from torch import Tensor
+
+    from anabranch.runs import Chosen, Computing, Sampling
 
 MOST_CELLS = 2500  # combinations beyond which no grid is drawn
 
@@ -22,7 +23,9 @@ def sample(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder with a checkpoint.")],
     count: Annotated[
         int | None,
-        typer.Option("--n", help="How many samples: 1000; with attributes 16; in each cell of a grid 1."),
+        typer.Option(
+            "--n", help="How many samples: 1000, in one picture of images 64; with attributes 16; in a grid's cell 1."
+        ),
     ] = None,
     nfe: Annotated[
         int | None, typer.Option("--nfe", help="Function evaluations of the solver; 10, with attributes 50.")
@@ -56,91 +59,138 @@ def sample(
         typer.Option(help="The time in [0, 1] at which weights become one: later they only make images bolder."),
     ] = 1.0,
     out: Annotated[
-        Path | None,
+        str,
         typer.Option(
-            help="Where to write: .npy, .csv (decoded, for tables) or .png; by default samples.npy, a grid samples.png."
+            metavar="PATH",
+            help="Where to write, in the form that the ending asks for: grid.png (one picture of all), samples.npz"
+            " (images as bytes, n x height x width x colours, under 'images'; points as rows under 'x'; attributes"
+            " beside them), pictures/ (a folder: 00000.png and so on), .npy (rows) or .csv (rows, decoded for tables)."
+            " Pictures that the same command left in a folder when it was interrupted are kept, and it goes on behind"
+            " them; files are overwritten. By default samples.npy, of a grid samples.png.",
+        ),
+    ] = "",
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            help="How many are computed at a time, as memory allows; samples are the same, but for rounding and for"
+            " dopri5. By default 512 images on a GPU, 64 on a CPU, 65536 points."
+        ),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="auto (a GPU for images where there is one), cpu or cuda. Noise is the same on all.")
+    ] = "auto",
+    precision: Annotated[
+        str,
+        typer.Option(
+            help="float32, or bfloat16 for images on a GPU that can. By default as the run was trained; dopri5 takes"
+            " no less than float32."
+        ),
+    ] = "",
+    compiled: Annotated[
+        bool | None,
+        typer.Option(
+            "--compile/--no-compile",
+            help="On a GPU: have torch compile the network, which takes a minute. By default for more than some 260 000"
+            " evaluations of images, where it pays.",
         ),
     ] = None,
 ) -> None:
     """Draw samples from a trained flow; from a composition, with the attributes you choose.
 
-    For example [bold]anabranch sample RUN --attributes digit=0,color=yellow --out zeros.png[/bold], also where no silo
-    has seen a yellow zero, or [bold]anabranch sample RUN --grid --out grid.png[/bold].
+    A look at a flow of images: [bold]anabranch sample RUN --nfe 3 --n 64 --out grid.png[/bold]. For FID and the like:
+    [bold]anabranch sample RUN --nfe 50 --n 50000 --out pictures/[/bold], or samples.npz. Seeds give the same noise
+    whatever the batch and the device.
+
+    With attributes, for example [bold]anabranch sample RUN --attributes digit=0,color=yellow --out zeros.png[/bold],
+    also where no silo has seen a yellow zero, or [bold]anabranch sample RUN --grid --out grid.png[/bold].
     """
-    from anabranch.runs import RunFolder, Sampling
+    from anabranch.runs import Computing, RunFolder, Sampling
 
     if count is not None and count < 1:
         raise UsageError(f"{count} samples were asked for; ask for at least one.")
-    if not RunFolder(run).config().composes:
+    if batch is not None and batch < 1:
+        raise UsageError(f"--batch is {batch}; at least one sample is computed at a time.")
+    if solver == "dopri5" and nfe is not None:
+        raise UsageError(
+            f"dopri5 chooses its own number of evaluations; leave out --nfe {nfe}, or take another solver."
+        )
+    config, computing = RunFolder(run).config(), Computing(batch or 0, device, precision, compiled)
+    if not config.composes:
         if attributes is not None or grid or how is not None or weights or until != 1.0:
             raise UsageError(
-                f"{run} ran '{RunFolder(run).config().method}', which knows no attributes; leave out --attributes,"
-                " --grid, --how, --weights and --until."
+                f"{run} ran '{config.method}', which knows no attributes; leave out --attributes, --grid, --how,"
+                " --weights and --until."
             )
-        _plain(run, count or 1000, 10 if nfe is None else nfe, solver or "euler", seed, out or Path("samples.npy"))
+        _plain(run, count, Sampling(_steps(nfe, solver, 10), solver or "euler", seed), computing, out or "samples.npy")
         return
     if how == "guided" and not weights:
         raise UsageError(
             "--how guided sharpens by --weights, and without them costs twice what --how joint does for the same"
             " samples; give one, as in --how guided --weights 3 --until 0.5."
         )
-    steps = None if solver == "dopri5" else 50 if nfe is None else nfe
+    steps = _steps(nfe, solver, 50)
     sampling = Sampling(steps, solver or "midpoint", seed, how or "auto", _numbers(weights), until)
     if grid:
         if attributes is not None:
             raise UsageError("--grid draws all attributes, --attributes some of them; give one of both.")
-        _grid(run, count, sampling, out or Path("samples.png"))
+        _grid(run, count, sampling, computing, Path(out or "samples.png"))
     else:
-        _chosen(run, attributes or "", count or 16, sampling, out or Path("samples.npy"))
+        _chosen(run, attributes or "", count or 16, sampling, computing, out or "samples.npy")
 
 
-def _plain(run: Path, count: int, nfe: int, solver: str, seed: int, out: Path) -> None:
-    from anabranch.report import draw_sheet
-    from anabranch.runs import RunFolder, draw_samples, save_samples
-
-    flow = draw_samples(run, count, None if solver == "dopri5" else nfe, solver, seed)
-    shape = tuple(RunFolder(run).config().images.shape)
-
-    def sheet() -> bytes:
-        return draw_sheet(flow.x1.numpy(), shape, f"{run.name}: {flow.evaluations} evaluations")
-
-    save_samples(run, flow.x1, out, sheet if shape else None)
-    typer.echo(f"{count} samples with {flow.evaluations} function evaluations: {out}")
+def _steps(nfe: int | None, solver: str, usual: int) -> int | None:
+    return None if solver == "dopri5" else usual if nfe is None else nfe
 
 
-def _chosen(run: Path, attributes: str, count: int, sampling: Sampling, out: Path) -> None:
+def _plain(run: Path, count: int | None, sampling: Sampling, computing: Computing, out: str) -> None:
+    from anabranch.cli._sample_shown import write
+    from anabranch.report import draw_cloud
+    from anabranch.runs import RunFolder, form_of, open_flow
+
+    images = bool(RunFolder(run).config().images.shape)
+    usual = 64 if images and form_of(out) == ".png" else 1000
+
+    def picture(x: Tensor, evaluations: float) -> bytes:
+        return draw_cloud(x.numpy(), f"{len(x)} samples, {evaluations:.10g} evaluations")
+
+    write(open_flow(run, count or usual, sampling, computing), out, None if images else picture)
+
+
+def _chosen(run: Path, attributes: str, count: int, sampling: Sampling, computing: Computing, out: str) -> None:
+    from anabranch.cli._sample_shown import warn, write
     from anabranch.report import draw_cloud, draw_sheet
-    from anabranch.runs import draw_composed, write_samples
+    from anabranch.runs import open_chosen
 
-    found = draw_composed(run, attributes, count, sampling)
+    found = open_chosen(run, attributes, count, sampling, computing)
     title = attributes.replace(",", ", ") or "no attribute given"
 
-    def picture() -> bytes:
-        return draw_sheet(found.x.numpy(), found.shape, title) if found.shape else draw_cloud(found.x.numpy(), title)
+    def picture(x: Tensor, evaluations: float) -> bytes:
+        shape = found.drawing.shape
+        return draw_sheet(x.numpy(), shape, title) if shape else draw_cloud(x.numpy(), title)
 
-    write_samples(found.x, out, found.table, picture)
+    write(found.drawing, out, picture, _seen(found))
     if not _follows(found):
-        _warn(
+        warn(
             "What was asked for does not follow from what silos have seen, so that nothing says whether these samples"
             " are right; anabranch coverage says what is missing."
         )
-    typer.echo(f"{count} samples{_seen(found)} with {found.evaluations} function evaluations: {out}")
 
 
-def _grid(run: Path, count: int | None, sampling: Sampling, out: Path) -> None:
+def _grid(run: Path, count: int | None, sampling: Sampling, computing: Computing, out: Path) -> None:
+    from anabranch.cli._sample_shown import warn
     from anabranch.federation import write_atomically
     from anabranch.report import Cells, draw_grid
     from anabranch.runs import RunFolder, draw_every
 
     if out.suffix != ".png":
         raise UsageError(f"A grid is a picture, and '{out}' was given for it; it must end in .png.")
-    found = draw_every(run, count, sampling, MOST_CELLS)
+    found = draw_every(run, count, sampling, MOST_CELLS, computing)
     masks = found.coverage.observed.numpy(), found.coverage.determined.numpy()
     cells = Cells(found.x.numpy(), found.space.encode(found.codes).numpy(), found.space, *masks, found.shape)
     write_atomically(out, draw_grid(cells, f"{run.name}: {RunFolder(run).config().method}, {sampling.how}"))
     lost = int((~found.coverage.determined).sum())
     if lost:
-        _warn(
+        warn(
             f"{lost} of {len(found.space)} combinations do not follow from what silos have seen, so that nothing says"
             " whether their samples, if there are any, are right; anabranch coverage says what is missing."
         )
@@ -148,22 +198,18 @@ def _grid(run: Path, count: int | None, sampling: Sampling, out: Path) -> None:
     typer.echo(f"{len(found.space)} combinations, {novel} of them seen by no silo: {out}")
 
 
-def _follows(found: ComposedSamples) -> bool:
+def _follows(found: Chosen) -> bool:
     """Whether some combination with the attributes that were asked for follows from the observed ones."""
-    asked, every = found.codes[0], found.space.combinations()
+    asked, every = found.codes[0], found.coverage.space.combinations()
     of_these = ((asked < 0) | (every == asked)).all(dim=1)
     return bool(found.coverage.determined[of_these].any())
 
 
-def _warn(sentence: str) -> None:
-    console.print(f"[yellow]{escape(sentence)}[/yellow]", highlight=False)
-
-
-def _seen(found: ComposedSamples) -> str:
+def _seen(found: Chosen) -> str:
     """Whether any silo has seen the combination, where a whole one was asked for."""
     if bool((found.codes < 0).any()):
         return ""
-    label = int(found.space.encode(found.codes[0]))
+    label = int(found.coverage.space.encode(found.codes[0]))
     silos = [silo for silo in found.coverage.counts if found.coverage.holds(silo)[label]]
     if not silos:
         return " of a combination that no silo has seen,"

@@ -223,6 +223,10 @@ def reproduce(
     problems: Annotated[str, typer.Option(help="Only these problems, separated by commas.")] = "",
     out: Out = None,
     jobs: Annotated[int, typer.Option(help="Runs at a time; 0 means one a core.")] = 0,
+    classes: Annotated[
+        Path | None,
+        typer.Option(help="A file with Inception's layer of classes (fc.weight), for the Inception Score of images."),
+    ] = None,
     as_json: Json = False,
     list_recipes: Annotated[bool, typer.Option("--list", help="List the recipes and end.")] = False,
 ) -> None:
@@ -244,7 +248,7 @@ def reproduce(
         raise UsageError(f"Name a recipe: {', '.join(recipes())}; 'anabranch reproduce --list' says more.")
     check_seed(seed)
     found, folder = recipe(name), out or Path("runs") / f"{name}-{scale}"
-    cells = cells_of(found, scale, folder, seed, _names(methods), _names(problems))
+    cells = cells_of(found, scale, folder, seed, _names(methods), _names(problems), classes)
     with cell_watch(f"{name}, {scale}") as watch:
         if Ranks.here().count > 1:
             run_in_turn(found, cells, watch)

@@ -1,5 +1,6 @@
 """How good is it? Distances between samples, straightness of a flow, quality of a coupling, images and attributes."""
 
+from anabranch.metrics._class_layer import ClassLayer
 from anabranch.metrics._classifier import AttributeClassifier, Conformity, conformity
 from anabranch.metrics._coupling import (
     cost_ratio,
@@ -33,6 +34,7 @@ from anabranch.metrics._wasserstein import noise_floor, wasserstein2
 
 __all__ = [
     "AttributeClassifier",
+    "ClassLayer",
     "Conformity",
     "Extrapolated",
     "FeatureStatistics",

@@ -12,7 +12,7 @@ from anabranch.metrics._points import as_points, same_space
 
 _NO_CLASSES = (
     "The weights of 'anabranch data get inception' end at the 2048 features, without the layer of classes: for the"
-    " Inception Score bring that layer's weights, and turn features into probabilities by class_probabilities."
+    " Inception Score bring that layer's weights (ClassLayer.load), or probabilities by class_probabilities."
 )
 
 

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, UsageError
 from anabranch.recipes._checks import Check, run_checks
 from anabranch.recipes._recipe import Recipe
 from anabranch.recipes._study import StudyCell, StudyRun
 from anabranch.recipes._theory import theory
-from anabranch.runs import Config, Row, RunFolder, train
+from anabranch.runs import Config, Row, RunFolder, merged, train
 
+SCORED = ("flow_images",)  # studies whose samples have an Inception Score where its last layer is given
 # A cell is one single-threaded process; libraries that would start threads of their own are told not to.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -101,20 +102,34 @@ Watch = Callable[[Sequence[AnyCell], Sequence[AnyCell]], None]
 
 
 def cells_of(
-    recipe: Recipe, scale: str, out: Path, seed: int | None, methods: Sequence[str], problems: Sequence[str]
+    recipe: Recipe,
+    scale: str,
+    out: Path,
+    seed: int | None,
+    methods: Sequence[str],
+    problems: Sequence[str],
+    classes: Path | None = None,
 ) -> Sequence[AnyCell]:
-    """The cells of a scale with their folders: OUT/problem/method/seed-N."""
+    """The cells of a scale with their folders: OUT/problem/method/seed-N.
+
+    `classes` is a file with Inception's layer of classes, for recipes that can have an Inception Score.
+    """
+    if classes is not None and recipe.study not in SCORED:
+        raise UsageError(
+            f"'{recipe.name}' has no Inception Score, which a layer of classes is for; leave --classes out."
+        )
+    more = {} if classes is None else {"inception": {"classes": str(classes.resolve())}}
     return [
-        _cell(recipe, place, scale, out / place[0] / place[1] / f"seed-{place[2]}")
+        _cell(recipe, place, scale, out / place[0] / place[1] / f"seed-{place[2]}", more)
         for place in recipe.cells(scale, seed, methods, problems)
     ]
 
 
-def _cell(recipe: Recipe, place: tuple[str, str, int], scale: str, folder: Path) -> AnyCell:
+def _cell(recipe: Recipe, place: tuple[str, str, int], scale: str, folder: Path, more: dict[str, Any]) -> AnyCell:
     problem, method, seed = place
     if recipe.study is None:
         return Cell(recipe.config(problem, method, scale, seed, ["run.threads=1"]), folder)
-    options = recipe.options(problem, method, scale)
+    options = merged(recipe.options(problem, method, scale), more)
     return StudyRun(recipe.study, StudyCell(problem, method, seed, scale, options, folder, threads=1))
 
 

@@ -33,8 +33,10 @@ from anabranch.runs._export_composition import ExportedComposition
 from anabranch.runs._folder import Checkpoint, RunFolder, environment
 from anabranch.runs._images import device_of, images_of, read_folders
 from anabranch.runs._notes import Notes
-from anabranch.runs._sample import draw_samples, save_samples, write_samples
-from anabranch.runs._sample_composition import ComposedSamples, Sampling, draw_composed, draw_every
+from anabranch.runs._sample import draw_samples, open_flow
+from anabranch.runs._sample_composition import Chosen, ComposedSamples, draw_composed, draw_every, open_chosen
+from anabranch.runs._sample_drawing import Computing, Drawing, Sampling, Written, write_drawing
+from anabranch.runs._sample_forms import form_of, open_file
 
 __all__ = [
     "COMPOSED",
@@ -43,9 +45,12 @@ __all__ = [
     "SECTIONS",
     "Assembly",
     "Checkpoint",
+    "Chosen",
     "Clock",
     "ComposedSamples",
+    "Computing",
     "Config",
+    "Drawing",
     "Evaluation",
     "ExportedComposition",
     "ExportedFlow",
@@ -54,6 +59,7 @@ __all__ = [
     "Row",
     "RunFolder",
     "Sampling",
+    "Written",
     "attributed_parts",
     "build_federation",
     "build_silos",
@@ -67,22 +73,25 @@ __all__ = [
     "evaluate",
     "export",
     "fill",
+    "form_of",
     "from_dict",
     "from_toml",
     "guards",
     "images_of",
     "load_exported",
     "merged",
+    "open_chosen",
+    "open_file",
+    "open_flow",
     "override",
     "points_of",
     "read_folders",
     "resume",
     "run_name",
-    "save_samples",
     "simulate",
     "source_points",
     "spelling_hints",
     "tables_of",
     "train",
-    "write_samples",
+    "write_drawing",
 ]

@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
+from anabranch.federation import Ranks
 from anabranch.methods.dcfm import CompositionServer
 from anabranch.methods.ffm import FlowServer, Progress
+from anabranch.runs._config import Config
 
 Server = FlowServer | CompositionServer
 
@@ -19,12 +22,14 @@ Server = FlowServer | CompositionServer
 class Looks:
     """Who looks at a run while it trains: `look(mark, server, progress, seconds)` for every mark of `after`.
 
-    Marks are seconds of training: a look comes with the first round that ends at or behind its mark, before that round
-    is saved. It must leave the server as it is. What it takes does not count as training.
+    Marks are seconds of training or, by their `unit`, rounds of the flow, without those that come before it. A look
+    comes with the first round that ends at or behind its mark, before that round is saved. It must leave the server as
+    it is. What it takes does not count as training.
     """
 
     after: Sequence[float] = ()
     look: Callable[[float, Server, Progress, float], None] = lambda mark, server, progress, seconds: None
+    unit: Literal["seconds", "rounds"] = "seconds"
 
 
 class Clock:
@@ -49,6 +54,31 @@ class Clock:
         finally:
             _finish()
             self._since = time.monotonic()
+
+
+class Looking:
+    """The looks at a run that are still to come, where it goes on after `done` rounds and `earlier` seconds."""
+
+    def __init__(self, looks: Looks, config: Config, server: Server, done: int, earlier: float, ranks: Ranks) -> None:
+        self.looks, self.server, self.ranks = looks, server, ranks
+        self._before = server.rounds - server.phases[-1].rounds
+        self._minutes = config.run.minutes
+        reached = done - self._before if looks.unit == "rounds" else earlier
+        self.due = sorted(mark for mark in looks.after if mark > reached)
+
+    def take(self, progress: Progress, clock: Clock, over: bool) -> None:
+        """Those that a round brings, after which training may be `over`; the clock stands meanwhile."""
+        while self.due and self._now(self.due[0], progress, clock, over):
+            if self.ranks.count > 1:
+                self.server.state()  # whatever is still to be asked of silos, all must ask
+            with clock.stopped() as seconds:
+                self.looks.look(self.due.pop(0), self.server, progress, seconds)
+
+    def _now(self, mark: float, progress: Progress, clock: Clock, over: bool) -> bool:
+        if self.looks.unit == "rounds":  # which all processes count alike
+            return progress.round - self._before >= mark
+        at_the_end = 0 < 60 * self._minutes <= mark  # at the flow that the run ends with, not at one a moment before
+        return self.ranks.decided(clock.seconds >= mark and (over or not at_the_end))
 
 
 def _finish() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anabranch import seeds
 from anabranch.coupling import Source
 from anabranch.data import Cloud, Encoder, shape
 from anabranch.errors import AnabranchError, CheckpointError, DataError, RunFolderError
@@ -28,6 +27,7 @@ from anabranch.runs._export_composition import (
     load_composition,
 )
 from anabranch.runs._folder import Checkpoint, RunFolder
+from anabranch.runs._sample_noise import noise_of
 from anabranch.runs._stored import stored_mixture
 
 CARD = "card.json"
@@ -47,7 +47,7 @@ class ExportedFlow:
 
     def sample(self, count: int, nfe: int | None = 10, solver: str = "euler", seed: int = 0) -> Tensor:
         """`count` samples with `nfe` function evaluations: those of `anabranch sample` with the same seed."""
-        return integrate(self.velocity, self.source.points(count, seeds.generator(seed, "sample")), nfe, solver).x1
+        return integrate(self.velocity, noise_of(self.source, count, seed)(0, count), nfe, solver).x1
 
 
 def export(run: Path, out: Path | None = None) -> Path:

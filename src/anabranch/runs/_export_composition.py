@@ -18,7 +18,8 @@ from anabranch.methods.dcfm import PeerSettings, Student, student_kind, student_
 from anabranch.methods.experts import Holders, Mixture, Router, expert_network
 from anabranch.runs._config import Config, from_dict
 from anabranch.runs._folder import Checkpoint
-from anabranch.runs._sample_composition import Sampling, drawn
+from anabranch.runs._sample_composition import drawn
+from anabranch.runs._sample_drawing import Sampling
 from anabranch.runs._stored import Stored, stored_mixture
 
 _SETTINGS = ("experts", "federated", "peers", "student", "mixture")

@@ -27,4 +27,4 @@ class Notes:
 
     def of(self, ranks: Ranks) -> Notes:
         """These; of several processes all but rank 0 say nothing, and only stand by where it looks."""
-        return self if ranks.first else Notes(looks=Looks(self.looks.after))
+        return self if ranks.first else Notes(looks=Looks(self.looks.after, unit=self.looks.unit))

@@ -10,7 +10,7 @@ from anabranch.federation import Federation, Ranks
 from anabranch.methods.dcfm import CompositionServer
 from anabranch.methods.ffm import Progress
 from anabranch.runs._build import Assembly
-from anabranch.runs._clock import Clock, Server
+from anabranch.runs._clock import Clock, Looking, Server
 from anabranch.runs._config import Config
 from anabranch.runs._folder import Checkpoint, RunFolder
 from anabranch.runs._interrupts import interrupts, stopping
@@ -32,7 +32,7 @@ def train_rounds(
     if _over(config, server, done, earlier):
         return earlier
     remarks = server.warnings  # into the log once, with its next line
-    due, clock = sorted(mark for mark in notes.looks.after if mark > earlier), Clock(earlier)
+    clock, looking = Clock(earlier), Looking(notes.looks, config, server, done, earlier, ranks)
     with (
         interrupts(lambda: notes.say(stopping(folder))) as interrupted,
         folder.log() as log,
@@ -48,11 +48,7 @@ def train_rounds(
                 log.flush()
                 remarks = []
             notes.progress(progress, server.federation)
-            while due and ranks.decided(clock.seconds >= due[0] and (over or not _at_the_end(config, due[0]))):
-                if ranks.count > 1:
-                    server.state()  # whatever is still to be asked of silos, all must ask
-                with clock.stopped() as seconds:
-                    notes.looks.look(due.pop(0), server, progress, seconds)
+            looking.take(progress, clock, over)
             stop = ranks.any(interrupted.is_set())
             if last or stop or _saves(config, server, progress.round, clock.seconds - saved, ranks):
                 _save(folder, server, progress.round, facts)
@@ -81,11 +77,6 @@ def _over(config: Config, server: Server, number: int, seconds: float) -> bool:
     """Whether the minutes are used up; what comes before the flow is always finished, and counts."""
     started = number > server.rounds - server.phases[-1].rounds
     return started and 0 < 60 * config.run.minutes <= seconds
-
-
-def _at_the_end(config: Config, mark: float) -> bool:
-    """Whether a look is to be at the flow that the run ends with, and not at one a moment before."""
-    return 0 < 60 * config.run.minutes <= mark
 
 
 def _saves(config: Config, server: Server, number: int, since: float, ranks: Ranks) -> bool:

@@ -1,65 +1,101 @@
-"""Samples from a trained run, and the forms they can be written in."""
+"""Samples from a trained run."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from anabranch import seeds
+from anabranch.coupling import Source
 from anabranch.data import Cloud, Encoder, Table, shape
-from anabranch.errors import CheckpointError, RunFolderError, UsageError
-from anabranch.federation import write_atomically
+from anabranch.errors import CheckpointError, UsageError
 from anabranch.flow import Flow, integrate
-from anabranch.methods.ffm import FlowServer
+from anabranch.methods.ffm import FlowMatching, FlowServer
 from anabranch.runs._build import source_points
+from anabranch.runs._config import Config
 from anabranch.runs._folder import RunFolder
+from anabranch.runs._sample_drawing import Computing, Drawing, Sampling, check_solver, facts_of
+from anabranch.runs._sample_noise import noise_of
 
-FORMS = (".npy", ".csv", ".png")
+ADAPTIVE = "dopri5"
+ADAPTIVE_NFE = 100  # about what it takes, to know beforehand whether compiling pays
 
 
 def draw_samples(run: Path, count: int, nfe: int | None, solver: str = "euler", seed: int = 0) -> Flow:
-    """`count` samples of the run's averaged model as of its last checkpoint; needs no data but the run folder."""
-    folder = RunFolder(run)
+    """`count` samples of the run's averaged model as of its last checkpoint, all at once on the CPU; needs no data but
+    the run folder. `open_flow` draws them a batch at a time."""
+    drawing = open_flow(run, count, Sampling(nfe, solver, seed), Computing(count, "cpu"))
+    return drawing.follow(drawing.noise(0, count), 0)
+
+
+def open_flow(run: Path, count: int, sampling: Sampling, computing: Computing | None = None) -> Drawing:
+    """`count` samples of the same model, to be drawn a batch at a time, where and as `computing` says."""
+    computing, folder = computing or Computing(), RunFolder(run)
     config = folder.config()
     if config.composes:
         raise UsageError(f"{run} ran '{config.method}', which composes attributes; sample it with draw_composed.")
+    check_solver(sampling.nfe, sampling.solver)
     checkpoint, warnings = folder.load_checkpoint()
     if checkpoint is None:
         raise CheckpointError(" ".join(warnings) or f"{run} has no checkpoint yet; train or resume the run first.")
-    dimension = int(checkpoint.facts["dimension"])
+    shape_of_images, dimension = tuple(config.images.shape), int(checkpoint.facts["dimension"])
+    device = computing.place(bool(shape_of_images))
+    settings = _settings(config.settings, computing, sampling.solver, device)
+    velocity = FlowServer.velocity_of(settings, dimension, _cast(checkpoint.state, settings.flow.dtype), device)
+    batch = computing.at_once(count, bool(shape_of_images), device)
+    half = next(iter(velocity.parameters.values())).dtype is torch.bfloat16
+    precision = "float32" if settings.flow.precision == "bfloat16" and not half else settings.flow.precision
+
+    def prepare() -> None:
+        if device.type == "cuda":  # a CPU has nothing to get ready
+            evaluations = count * (ADAPTIVE_NFE if sampling.nfe is None else sampling.nfe)
+            velocity.prepare(torch.zeros(batch, dimension, device=device), evaluations)
+
+    return Drawing(
+        count,
+        batch,
+        noise_of(_source(config, dimension), count, sampling.seed),
+        lambda x0, start: integrate(velocity, x0.to(device), sampling.nfe, sampling.solver),
+        lambda x: _table(run, x),
+        shape_of_images,
+        facts={**facts_of(folder, checkpoint, sampling), "precision": precision},
+        notes=(_no_half(settings, device),) if precision != settings.flow.precision else (),
+        prepare=prepare,
+    )
+
+
+def _source(config: Config, dimension: int) -> Source:
     given = source_points(config)
-    source = shape(config.flow.source, dimension) if given is None else Cloud(given)
-    velocity = FlowServer.velocity_of(config.settings, dimension, checkpoint.state)
-    return integrate(velocity, source.points(count, seeds.generator(seed, "sample")), nfe, solver)
+    return shape(config.flow.source, dimension) if given is None else Cloud(given)
 
 
-def save_samples(run: Path, x: Tensor, out: Path, picture: Callable[[], bytes] | None = None) -> None:
-    """Writes samples as .npy, .png, or .csv: in the table's own columns and units, where the run has an encoder.
+def _settings(settings: FlowMatching, computing: Computing, solver: str, device: torch.device) -> FlowMatching:
+    """The run's settings, computed in another way."""
+    precision = computing.precision or settings.flow.precision
+    if solver == ADAPTIVE and precision == "bfloat16":  # it would take rounding for errors of its steps
+        if computing.precision:
+            raise UsageError(
+                f"{ADAPTIVE} needs numbers of 32 bits to measure its errors; take float32, or steps of rk4."
+            )
+        precision = "float32"
+    chosen = settings.flow.compile if computing.compile is None else computing.compile
+    compiled = chosen if device.type == "cuda" else False  # on a CPU it takes minutes that samples do not bring in
+    return replace(settings, flow=replace(settings.flow, precision=precision, compile=compiled))
 
-    `picture` draws them where a scatter of their first coordinates would not do.
-    """
-    write_samples(x, out, lambda: _table(run, x), picture or (lambda: _picture(x)))
+
+def _cast(state: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """The averaged parameters in this type, which may not be the one they were trained in."""
+    kept = {name: tensor for name, tensor in state.items() if name.startswith("average/")}
+    return {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in kept.items()}
 
 
-def write_samples(x: Tensor, out: Path, table: Callable[[], Table], picture: Callable[[], bytes]) -> None:
-    """Writes samples in the form that the file's name asks for; a table or a picture of them is made when needed."""
-    if out.suffix not in FORMS:
-        raise UsageError(f"Samples cannot be written as '{out.suffix}'; choose one of {', '.join(FORMS)}.")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if out.suffix == ".npy":
-            np.save(out, x.numpy(), allow_pickle=False)
-        elif out.suffix == ".csv":
-            table().write(out)
-        else:
-            write_atomically(out, picture())
-    except OSError as error:
-        raise RunFolderError(f"{out} could not be written ({error.strerror}).") from error
+def _no_half(settings: FlowMatching, device: torch.device) -> str:
+    why = f"this {'GPU' if device.type == 'cuda' else 'CPU'} does not compute networks of images with it"
+    if not settings.images.shape:
+        why = "it is for networks of images"
+    return f"The precision 'bfloat16' is not used, because {why}; samples are computed in float32."
 
 
 def _table(run: Path, x: Tensor) -> Table:
@@ -67,16 +103,3 @@ def _table(run: Path, x: Tensor) -> Table:
     if encoder.exists():
         return Encoder.from_json(encoder.read_text()).decode(x)
     return Table({f"x{i + 1}": [f"{value:.6g}" for value in column] for i, column in enumerate(x.T.tolist())})
-
-
-def _picture(x: Tensor) -> bytes:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5, 5), dpi=150, layout="constrained")
-    axes = figure.add_subplot()
-    axes.scatter(x[:, 0], x[:, 1] if x.shape[1] > 1 else torch.zeros(len(x)), s=4, alpha=0.5, linewidths=0)
-    axes.set_aspect("equal")
-    axes.set_title(f"{len(x)} samples" + (" (first two coordinates)" if x.shape[1] > 2 else ""))
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png")
-    return stream.getvalue()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -12,11 +12,13 @@ from torch import Tensor
 from anabranch import seeds
 from anabranch.data import Table
 from anabranch.data.attributes import NULL, AttributeSpace, Coverage
-from anabranch.errors import CheckpointError, UsageError
+from anabranch.errors import CheckpointError, UsageError, spared
 from anabranch.flow import Flow
 from anabranch.methods.experts import check_weights
 from anabranch.runs._evaluate_composition import possible
-from anabranch.runs._folder import RunFolder
+from anabranch.runs._folder import Checkpoint, RunFolder
+from anabranch.runs._sample_drawing import Computing, Drawing, Sampling, check_solver, exhausted, facts_of
+from anabranch.runs._sample_noise import gaussian_noise
 from anabranch.runs._stored import Stored, stored_mixture
 
 
@@ -37,23 +39,7 @@ class ComposedSamples:
 
     def table(self) -> Table:
         """Coordinates and attributes as columns; an attribute that was left open has none."""
-        columns = {f"x{i + 1}": [f"{value:.6g}" for value in column] for i, column in enumerate(self.x.T.tolist())}
-        for place, (name, outcomes) in enumerate(self.space.attributes):
-            columns[name] = ["" if code == NULL else outcomes[code] for code in self.codes[:, place].tolist()]
-        return Table(columns)
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How to sample: function evaluations (None: an adaptive solver's own choice), the solver, the seed of the noise;
-    joint, guided or composed; how strongly attributes count unless they are joint; and when that ends."""
-
-    nfe: int | None = 50
-    solver: str = "midpoint"
-    seed: int = 0
-    how: str = "auto"
-    weights: Sequence[float] | None = None
-    until: float = 1.0
+        return _table(self.x, _words(self.space, self.codes))
 
 
 def draw_composed(run: Path, attributes: str, count: int, sampling: Sampling | None = None) -> ComposedSamples:
@@ -64,12 +50,18 @@ def draw_composed(run: Path, attributes: str, count: int, sampling: Sampling | N
 
 
 def draw_every(
-    run: Path, each: int | None = None, sampling: Sampling | None = None, most: int | None = None
+    run: Path,
+    each: int | None = None,
+    sampling: Sampling | None = None,
+    most: int | None = None,
+    computing: Computing | None = None,
 ) -> ComposedSamples:
     """`each` samples of every combination of which all outcomes have been met, in the order of the labels.
 
     By default one, where samples are images, and otherwise 64. More than `most` combinations are refused.
     """
+    computing = computing or Computing()
+    _check_computing(run, computing)
     stored = open_composition(run)
     if most is not None and len(stored.coverage.space) > most:
         raise UsageError(
@@ -77,11 +69,44 @@ def draw_every(
         )
     each = each or (1 if stored.shape else 64)
     label = possible(stored.coverage).repeat_interleave(each)
-    return drawn(stored, stored.coverage.space.decode(label), sampling or Sampling())
+    return drawn(stored, stored.coverage.space.decode(label), sampling or Sampling(), computing.batch)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Samples with the attributes `codes` (n, k), to be drawn a batch at a time, and who has seen which."""
+
+    drawing: Drawing
+    codes: Tensor
+    coverage: Coverage
+
+
+def open_chosen(run: Path, attributes: str, count: int, sampling: Sampling, computing: Computing) -> Chosen:
+    """`count` samples with these attributes, as of `draw_composed`, to be drawn a batch at a time on the CPU."""
+    _check_computing(run, computing)
+    checkpoint, stored = _opened(run)
+    codes = stored.coverage.space.parse(attributes).expand(count, -1)
+    asked = {"attributes": attributes, "how": sampling.how, "until": sampling.until}
+    asked["weights"] = None if sampling.weights is None else list(sampling.weights)
+    drawing = _drawing(stored, codes, sampling, computing.batch)
+    drawing = replace(drawing, facts={**facts_of(RunFolder(run), checkpoint, sampling), **asked})
+    return Chosen(drawing, codes, stored.coverage)
+
+
+def _check_computing(run: Path, computing: Computing) -> None:
+    if computing.device == "cuda" or computing.precision or computing.compile is not None:
+        raise UsageError(
+            f"{run} composes attributes; its samples are computed on the CPU, in the precision of the run. Leave out a"
+            " GPU, a precision and compiling."
+        )
 
 
 def open_composition(run: Path) -> Stored:
     """The field of a run's last checkpoint; needs no data but the run folder."""
+    return _opened(run)[1]
+
+
+def _opened(run: Path) -> tuple[Checkpoint, Stored]:
     folder = RunFolder(run)
     config = folder.config()
     if not config.composes:
@@ -92,16 +117,55 @@ def open_composition(run: Path) -> Stored:
     checkpoint, warnings = folder.load_checkpoint()
     if checkpoint is None:
         raise CheckpointError(" ".join(warnings) or f"{run} has no checkpoint yet; train or resume the run first.")
-    return stored_mixture(config, checkpoint)
+    return checkpoint, stored_mixture(config, checkpoint)
 
 
-def drawn(stored: Stored, codes: Tensor, sampling: Sampling) -> ComposedSamples:
-    check_weights(stored.coverage.space, sampling.how, sampling.weights, sampling.until)
-    generator = seeds.generator(sampling.seed, "sample")
-    with torch.no_grad():
-        flow: Flow = stored.mixture.sample(
-            *(codes, generator, sampling.nfe, sampling.solver, sampling.how, sampling.weights),
-            dimension=stored.dimension,
-            until=sampling.until,
-        )
-    return ComposedSamples(flow.x1, codes, flow.evaluations, stored.coverage, stored.shape)
+def drawn(stored: Stored, codes: Tensor, sampling: Sampling, batch: int = 0) -> ComposedSamples:
+    """A sample for each row of `codes` (n, k)."""
+    drawing = _drawing(stored, codes, sampling, batch)
+    with spared(lambda: exhausted(drawing.batch)):
+        parts = list(drawing.parts())
+    x = torch.cat([torch.empty(0, stored.dimension), *(flow.x1 for flow in parts)])
+    evaluations = sum(flow.evaluations * len(flow.x1) for flow in parts) / max(len(x), 1)
+    return ComposedSamples(x, codes, round(evaluations), stored.coverage, stored.shape)
+
+
+def _drawing(stored: Stored, codes: Tensor, sampling: Sampling, batch: int) -> Drawing:
+    space = stored.coverage.space
+    check_weights(space, sampling.how, sampling.weights, sampling.until)
+    check_solver(sampling.nfe, sampling.solver)
+    stored.mixture.field(codes, sampling.how, sampling.weights, sampling.until)  # what it refuses is refused at once
+    words = _words(space, codes)
+
+    def follow(x0: Tensor, start: int) -> Flow:
+        with torch.no_grad():
+            return stored.mixture.sample(
+                codes[start : start + len(x0)],
+                seeds.generator(sampling.seed, "sample"),  # of noise that is given here
+                *(sampling.nfe, sampling.solver, sampling.how, sampling.weights),
+                x0=x0,
+                until=sampling.until,
+            )
+
+    return Drawing(
+        len(codes),
+        Computing(batch).at_once(len(codes), bool(stored.shape), torch.device("cpu")),
+        gaussian_noise(stored.dimension, len(codes), sampling.seed),
+        follow,
+        lambda x: _table(x, words),
+        stored.shape,
+        words,
+    )
+
+
+def _words(space: AttributeSpace, codes: Tensor) -> dict[str, list[str]]:
+    """The attributes of every sample; one that was left open is empty."""
+    return {
+        name: ["" if code == NULL else outcomes[code] for code in codes[:, place].tolist()]
+        for place, (name, outcomes) in enumerate(space.attributes)
+    }
+
+
+def _table(x: Tensor, words: Mapping[str, list[str]]) -> Table:
+    columns = {f"x{i + 1}": [f"{value:.6g}" for value in column] for i, column in enumerate(x.T.tolist())}
+    return Table({**columns, **words})

@@ -54,7 +54,8 @@ def rehearse_composition(federation: Federation, config: Config, notes: Phases) 
         federation.hand_out({"another": expert}, [name])
         notes.phase = "peers"
         met = torch.ones(sum(AttributeSpace.from_json(space).sizes), dtype=torch.bool)
-        federation.everyone(PeerSteps({"another": met}, STEPS, settings.peers.penalty, settings.peers.rate))
+        peers = settings.peers
+        federation.everyone(PeerSteps({"another": met}, STEPS, peers.penalty, peers.rate, peers.held))
         federation.hand_out({"another": expert}, [name])
     if settings.student.steps:
         notes.phase = "student"

@@ -217,7 +217,17 @@ def test_every_line_of_a_table_is_as_long_as_its_header():
     for _, lines in tables:
         assert {len(line) for line in lines} == {len(lines[0])}
     assert tables[0][1][1][:5] == ["3x128", "lot", "12.3", "2.00", "10.1 %"]
-    assert tables[0][1][0][-2:] == ["h, 400k steps", ""] and tables[0][1][1][-2:] == ["1.4", "a note"]
+    assert tables[0][1][0][-2:] == ["at best ms", ""] and tables[0][1][1][-1] == "a note"
+
+
+def test_hours_of_the_papers_training_are_told_of_its_network_alone():
+    row = ImageRow("step", "3x128", "lot", {"milliseconds": 12.34})
+    for scale, told in (("paper", True), ("tiny", False)):
+        found = ImageFigures({}, work_of("cpu", scale).record())
+        found.add([row])
+        ((_, lines),) = image_tables(found)
+        assert ("h, 400k steps" in lines[0]) is told and {len(line) for line in lines} == {len(lines[0])}
+        assert ("1.4" in lines[1]) is told  # 400 000 times 12.34 ms
 
 
 def test_time_is_the_median_of_turns_and_steps_give_way_to_seconds(monkeypatch):
@@ -232,6 +242,7 @@ def test_time_is_the_median_of_turns_and_steps_give_way_to_seconds(monkeypatch):
     found = timed(lambda: None, torch.device("cpu"), steps=10, turns=3, seconds=18)
     assert asked == [1, 3, 3, 3]
     assert found.milliseconds == 3000 and found.gibibytes is None
+    assert found.fastest == 2000
 
 
 @pytest.mark.parametrize("before", [False, True])

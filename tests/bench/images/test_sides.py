@@ -107,6 +107,7 @@ def test_without_torchcfm_our_network_stands_in_and_says_so(monkeypatch):
 
 
 def test_the_plain_step_trains():
+    torch.manual_seed(0)  # of a bias that a norm takes out again rounding alone is left, which may also be none
     peer = PlainTraining(narrow(), CASE)
     before = {name: leaf.detach().clone() for name, leaf in peer.leaves.items()}
     for _ in range(4):  # layers behind others that start at zero have no gradient at first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anabranch.bench.images._loss import LossDifference, loss_difference
 from anabranch.bench.images._result import ImageFigures
+from anabranch.bench.images._work import PAPER, network_record
 
 Lines = list[list[str]]
 PAPER_STEPS = 400_000  # of CIFAR-10 (FFM, Appendix C.2)
@@ -17,7 +18,8 @@ def image_tables(figures: ImageFigures) -> list[tuple[str, Lines]]:
 
 def _steps(figures: ImageFigures) -> Lines:
     header = ["silos x images", "what", "ms", "x peer", "overhead", "GiB", "Tflop/s", "of product", "at best ms"]
-    header += [f"h, {PAPER_STEPS // 1000}k steps", ""]
+    told = _of_the_paper(figures)
+    header += [*[f"h, {PAPER_STEPS // 1000}k steps"][: int(told)], ""]
     rows = [
         [
             row.case,
@@ -29,7 +31,7 @@ def _steps(figures: ImageFigures) -> Lines:
             _rate(row["teraflops"]),
             _share(row["of_roofline"]),
             _number(row["least_milliseconds"], 1),
-            _number(_hours(row["milliseconds"]), 1),
+            *[_number(_hours(row["milliseconds"]), 1)][: int(told)],
             row.note,
         ]
         for row in figures.of_part("step")
@@ -68,6 +70,11 @@ def _told(difference: LossDifference | None) -> str:
     if difference is None:
         return ""
     return f"{100 * difference.value:.2f} %" + ("" if difference.whole else f" after {difference.steps} steps")
+
+
+def _of_the_paper(figures: ImageFigures) -> bool:
+    """Whether hours of the paper's training follow: those of a smaller network would be taken for them."""
+    return all(figures.network.get(name) == value for name, value in network_record(PAPER).items())
 
 
 def _hours(milliseconds: float | None) -> float | None:

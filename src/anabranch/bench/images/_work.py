@@ -23,6 +23,7 @@ from anabranch.methods.ffm import (
 METHODS = ("vanilla", "lot", "got", "sd")
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("bfloat16", "float32")
+OPTIONS = ("shape", "channels", "multipliers", "blocks", "attention", "dropout")  # of a UNet
 DESCENT_STEPS = 5  # of GOT's c-transform, whose potential is updated at every step (FFM, App. C.2)
 
 
@@ -99,8 +100,7 @@ class ImageWork:
     @property
     def network(self) -> dict[str, Any]:
         """What the network is made of, as options of a UNet."""
-        names = ("shape", "channels", "multipliers", "blocks", "attention", "dropout")
-        return {name: getattr(self.images, name) for name in names}
+        return {name: getattr(self.images, name) for name in OPTIONS}
 
     def ghost(self) -> ImageUNet:
         """The network without its numbers."""
@@ -140,8 +140,7 @@ class ImageWork:
 
     def record(self) -> dict[str, Any]:
         """The network and its precision: what figures must share to stand in one file."""
-        options = {name: list(value) if isinstance(value, tuple) else value for name, value in self.network.items()}
-        return {**options, "precision": self.computed}
+        return {**network_record(self.images), "precision": self.computed}
 
     @property
     def computed(self) -> str:
@@ -185,6 +184,12 @@ def work_of(device: str = "auto", scale: str | None = None, channels: int | None
     if channels is not None:
         work = replace(work, images=replace(work.images, channels=channels))
     return replace(work, **changes)
+
+
+def network_record(images: ImageSettings) -> dict[str, Any]:
+    """What a network is made of, as JSON gives it back."""
+    found = {name: getattr(images, name) for name in OPTIONS}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
 
 def device_of(name: str) -> torch.device:

@@ -15,7 +15,8 @@ from anabranch.federation import Message
 class PeerSteps(Message, kind="dcfm.peers"):
     """DCFM-A: asks a silo to train its expert for `steps` beside those that it was handed, and to share it.
 
-    `met` says for each peer which outcomes it has met: all attributes' outcomes in a row, as 0 or 1.
+    `met` says for each peer which outcomes it has met: all attributes' outcomes in a row, as 0 or 1. With `held` the
+    penalty leaves the velocity of whole labels alone.
 
     Reveals: to the silo, which outcomes each of its peers has met.
     """
@@ -24,6 +25,7 @@ class PeerSteps(Message, kind="dcfm.peers"):
     steps: int
     penalty: float
     rate: float
+    held: bool = False
 
     def check(self, outcomes: int) -> None:
         """Refuses rows that do not speak of so many outcomes."""

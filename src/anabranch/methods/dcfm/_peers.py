@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
     own = expert_of(silo)
     peers = _peers(silo, question, own)
     learner = Learner(own, half.settings.rule(question.steps, question.rate), half.settings.average)
-    turn, which, tally = Turn(half, own), silo.generator("peers", "which"), Tally()
+    turn, which, tally = Turn(half, own, question.held), silo.generator("peers", "which"), Tally()
     generator = silo.generator("peers", device=half.x.device)
     steps = Steps(half.network, learner, turn.measure, question.penalty, generator)
     names = sorted(peers)
@@ -54,8 +54,8 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
 class Turn:
     """What a silo's steps beside its peers read: its samples, and the peer of the moment, always in the same place."""
 
-    def __init__(self, half: ExpertHalf, like: Mapping[str, Tensor]) -> None:
-        self.half, device = half, half.x.device
+    def __init__(self, half: ExpertHalf, like: Mapping[str, Tensor], held: bool) -> None:
+        self.half, self.held, device = half, held, half.x.device
         self.peer = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
         self.met = torch.zeros(sum(half.space.sizes), dtype=torch.bool, device=device)
         self.masks = single_masks(half.space.k, device)
@@ -74,7 +74,8 @@ class Turn:
         compared = batch.y[: max(1, round(half.settings.compared * len(batch.y)))]
         theirs = routed(_met(self.met, compared, half.space.sizes), generator)
         routes = peer_losses_everywhere if half.x.is_cuda else peer_losses
-        return routes(half.field(parameters), half.field(self.peer), batch, self.masks, theirs, self.weight)
+        routing = Routing(self.masks, theirs, self.weight, self.held)
+        return routes(half.field(parameters), half.field(self.peer), batch, routing)
 
 
 @answers(Adopt)
@@ -82,6 +83,21 @@ def adopt(silo: Silo, question: Adopt) -> Done:
     """Keeps the student."""
     silo.state.update({f"dcfm/student/{name}": tensor for name, tensor in question.parameters.items()})
     return Done()
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Who evaluates which term of a batch.
+
+    `masks` (k + 1, k) are those of single attributes and of none; `theirs` (r, k + 1) says which of them are the
+    peer's, and may be about the first r rows only: the others are asked for their joint velocity alone. `weight` are π
+    of eq. (8) in the order of all masks. If `held`, the gap has no gradient by the joint velocity.
+    """
+
+    masks: Tensor
+    theirs: Tensor
+    weight: Sequence[float]
+    held: bool = False
 
 
 def routed(met: Tensor, generator: torch.Generator) -> Tensor:
@@ -97,15 +113,13 @@ def routed(met: Tensor, generator: torch.Generator) -> Tensor:
     return theirs & ~(own & theirs.all(1, keepdim=True))
 
 
-def peer_losses(
-    own: Field, peer: Field, batch: Example, masks: Tensor, theirs: Tensor, weight: Sequence[float]
-) -> Measured:
+def peer_losses(own: Field, peer: Field, batch: Example, routing: Routing) -> Measured:
     """Flow matching on the silo's own terms, and how far its joint velocity is from the routed composition.
 
     Every term is evaluated once, by whom it was routed to: 1 + (k + 1)/2 passes of the own network on average, and
-    (k + 1)/2 of the peer's without a gradient. `weight` are π of eq. (8) in the order of all masks. `theirs` (r, k + 1)
-    may be about the first r rows only: the others are asked for their joint velocity alone.
+    (k + 1)/2 of the peer's without a gradient.
     """
+    masks, theirs = routing.masks, routing.theirs
     count, compared = len(batch.x_t), len(theirs)
     labels = masked(batch.y[:compared], masks[:, None])  # (k + 1, r, k): single attributes, then none
     term, row = (~theirs.T).nonzero(as_tuple=True)
@@ -122,16 +136,15 @@ def peer_losses(
     share = torch.zeros(len(masks), dtype=error.dtype, device=error.device)
     means = share.index_add(0, term, error) / torch.bincount(term, minlength=len(masks)).clamp_min(1)
     passes = (len(x) + len(peer_row)) / count, len(x) / count
-    return Measured(_both(joint, terms, means, batch, weight), *passes)
+    return Measured(_both(joint, terms, means, batch, routing), *passes)
 
 
-def peer_losses_everywhere(
-    own: Field, peer: Field, batch: Example, masks: Tensor, theirs: Tensor, weight: Sequence[float]
-) -> Measured:
+def peer_losses_everywhere(own: Field, peer: Field, batch: Example, routing: Routing) -> Measured:
     """The same losses from every term by both networks, of which half are thrown away: (k + 2) and (k + 1) passes.
 
     Shapes do not depend on the routing, so that a GPU can replay the step, which is worth more than what is wasted.
     """
+    masks, theirs = routing.masks, routing.theirs
     count, compared = len(batch.x_t), len(theirs)
     rows = stacked(batch.x_t[:compared], batch.t[:compared], batch.y[:compared], masks)
     whole = (batch.x_t, batch.t, batch.y)
@@ -144,16 +157,18 @@ def peer_losses_everywhere(
     means = (share * error).sum(1) / share.sum(1).clamp_min(1)
     terms = torch.where(theirs.T[:, :, None], answer, mine)
     passes = len(rows[0]) / count
-    return Measured(_both(joint, terms, means, batch, weight), 1 + 2 * passes, 1 + passes)
+    return Measured(_both(joint, terms, means, batch, routing), 1 + 2 * passes, 1 + passes)
 
 
-def _both(joint: Tensor, terms: Tensor, means: Tensor, batch: Example, weight: Sequence[float]) -> Losses:
+def _both(joint: Tensor, terms: Tensor, means: Tensor, batch: Example, routing: Routing) -> Losses:
     """Both losses from joint velocities (n, d), routed terms (k + 1, r, d), and the mean errors of the own ones."""
+    weight = routing.weight
     matching = weight[0] * (joint - batch.u_t).square().mean()
     for place in range(len(terms)):  # numbers, not a tensor of them: copying one to a GPU cannot be recorded
         matching = matching + weight[1 + place] * means[place]
     compared = terms.shape[1]
-    gap = independence_gap(joint[:compared], terms[:-1], terms[-1]).square().mean(1)
+    whole = joint[:compared].detach() if routing.held else joint[:compared]
+    gap = independence_gap(whole, terms[:-1], terms[-1]).square().mean(1)
     return Losses(matching, (gap * batch.t[:compared] ** batch.late if batch.late else gap).mean())
 
 

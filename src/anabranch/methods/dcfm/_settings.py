@@ -41,6 +41,9 @@ class PeerSettings:
     makes the whole correction, and together they overshoot. "sequential" lets each see those already updated; it
     converges in about three rounds. `penalty` is λ of eq. (14), `rate` that of Adam at the start of each round. A peer
     is only asked about outcomes of which it has `least` samples or more.
+
+    As printed the penalty moves both sides of the gap: also the velocity of whole labels, which follows data, towards
+    peers who never saw such points. `held` lets it move single attributes and none alone.
     """
 
     rounds: int = 0
@@ -49,6 +52,7 @@ class PeerSettings:
     penalty: float = 5.0
     rate: float = 1e-3
     least: int = 1
+    held: bool = False
 
     def __post_init__(self) -> None:
         check_types(self, "peers")

@@ -27,6 +27,7 @@ NAMES = {
     "dfd": "DFD",
     "dfd+l": "DFD + L",
     "ddm-learned+l": "DDM + L, learned",
+    "dcfm-a-held": "DCFM-A, held",
     "dcfm-a-simultaneous": "DCFM-A, at once",
     "dcfm-a": "DCFM-A, in turn",
     "dcfm-b": "DCFM-B",

@@ -7,32 +7,34 @@ from collections.abc import Sequence
 from anabranch.recipes._names import metric_name
 from anabranch.recipes._recipe import recipes
 from anabranch.recipes._study import Lines
-from anabranch.recipes.studies._flow_images_config import STUDY
-from anabranch.recipes.studies._flow_images_curve import PREFIX
-from anabranch.recipes.studies._flow_images_projection import OPERATIONS, SUFFIX
-from anabranch.recipes.studies._flow_images_rows import Column, euler_steps, order, solver, steps_name
-from anabranch.recipes.studies._flow_images_sampling import ADAPTIVE
-from anabranch.recipes.studies._flow_images_side_tables import REAL, hours_tables, precision_tables, real_tables
+from anabranch.recipes.studies.flow_images._config import STUDY
+from anabranch.recipes.studies.flow_images._curve import MINUTES, PREFIX, ROUNDS
+from anabranch.recipes.studies.flow_images._eyes import SCORE
+from anabranch.recipes.studies.flow_images._projection import OPERATIONS, SUFFIX
+from anabranch.recipes.studies.flow_images._rows import Column, euler_steps, order, solver, steps_name
+from anabranch.recipes.studies.flow_images._sampling import ADAPTIVE
+from anabranch.recipes.studies.flow_images._side_tables import REAL, hours_tables, precision_tables, real_tables
 from anabranch.runs import Row
 
 BY_STEPS = ("fid_train", "fid_test", "kid_train", "kid_test", "pixels_train", "pixels_test", "seconds_50k")
 COPIES = ("memorised", "memorised_pixels")
-SCORE = "inception_score"  # the paper does not say how it was computed, so ours is not set beside it
 Table = tuple[str, Lines]
 
 
 def tables(rows: list[Row]) -> list[Table]:
-    """Of each problem and measure: methods down, numbers of steps across, the paper's figures beside ours; then what
-    real images score, copies, what the precision does, minutes, what training cost and would cost at the paper's scale,
-    and at last the paper's Inception Scores, which have no figure of ours beside them."""
+    """Of each problem and measure: methods down, numbers of steps across, the paper's figures beside ours; then our
+    Inception Scores, if any, what real images score, copies, what the precision does, distances while training, what
+    training cost and would cost at the paper's scale, and at last the paper's Inception Scores, by themselves."""
     found: list[Table] = []
     for problem in order(rows, "problem"):
         own = [row for row in rows if row["problem"] == problem]
         theirs = [row for row in published() if row["problem"] == problem]
         for metric in (name for name in BY_STEPS if any(row["metric"] == name for row in own)):
             found.append(_table(f"{problem}: {metric_name(metric)}", own, theirs, _by_steps(own, metric)))
+        if columns := _by_steps(own, SCORE):  # the paper does not say how its own was computed: it is not set beside
+            found.append(_table(f"{problem}: {metric_name(SCORE)}", own, [], columns))
         found += [*real_tables(problem, own), *_copies(problem, own), *precision_tables(problem, own)]
-        found += _minutes(problem, own)
+        found += _while_training(problem, own)
         found.append(_table(f"{problem}: training", own, theirs, _cost(own, theirs)))
         found += [*hours_tables(problem, own, theirs), *_scores(problem, theirs)]
     return found
@@ -66,17 +68,17 @@ def _copies(problem: str, rows: list[Row]) -> list[Table]:
     return found
 
 
-def _minutes(problem: str, rows: list[Row]) -> list[Table]:
-    """Distances while a flow trains: minutes across."""
+def _while_training(problem: str, rows: list[Row]) -> list[Table]:
+    """Distances while a flow trains: minutes or rounds across, a table for each number of steps."""
     found = []
     for metric in (name for name in order(rows, "metric") if name.startswith(PREFIX)):
-        own = [row for row in rows if row["metric"] == metric]
-        columns = [
-            Column(f"{minutes:g} min", metric, own[0]["nfe"], minutes)
-            for minutes in sorted({float(row["minutes"]) for row in own})
-        ]
-        title = f"{problem}: {metric_name(metric)}, {steps_name(own[0]['nfe'])}, {own[0]['images']} samples"
-        found.append(_table(title, own, [], columns))
+        for nfe in euler_steps(rows, metric):
+            own = [row for row in rows if (row["metric"], row["nfe"]) == (metric, nfe)]
+            minutes, rounds = (sorted({row[key] for row in own if key in row}) for key in (MINUTES, ROUNDS))
+            columns = [Column(f"{mark:g} min", metric, nfe, minutes=mark) for mark in minutes]
+            columns += [Column(f"{mark} rounds", metric, nfe, rounds=mark) for mark in rounds]
+            title = f"{problem}: {metric_name(metric)}, {steps_name(nfe)}, {own[0]['images']} samples"
+            found.append(_table(title, own, [], columns))
     return found
 
 

@@ -6,9 +6,9 @@ from statistics import fmean
 
 from anabranch.recipes._names import metric_name
 from anabranch.recipes._study import Lines
-from anabranch.recipes.studies._flow_images_precision import CHANGE, PRECISE, ROUNDED
-from anabranch.recipes.studies._flow_images_projection import OPERATIONS, SCALE, SUFFIX, projection
-from anabranch.recipes.studies._flow_images_rows import Column, euler_steps, order, steps_name
+from anabranch.recipes.studies.flow_images._precision import CHANGE, PRECISE, ROUNDED
+from anabranch.recipes.studies.flow_images._projection import OPERATIONS, SCALE, SUFFIX, projection
+from anabranch.recipes.studies.flow_images._rows import Column, euler_steps, order, steps_name
 from anabranch.runs import Row
 
 Table = tuple[str, Lines]

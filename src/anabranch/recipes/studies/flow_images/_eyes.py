@@ -10,8 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anabranch import seeds
 from anabranch.data import Pixels, load_images
+from anabranch.errors import UsageError
 from anabranch.metrics import (
+    ClassLayer,
     FeatureStatistics,
     Inception,
     Reference,
@@ -24,10 +27,11 @@ from anabranch.metrics import (
 )
 from anabranch.metrics._fid_report import train_against_test
 from anabranch.metrics._frechet import ENOUGH
-from anabranch.recipes.studies._flow_images_memory import spared_option
+from anabranch.recipes.studies.flow_images._memory import spared_option
 from anabranch.runs import Config, Row, images_of
 
 SPLITS = ("train", "test")
+SCORE = "inception_score"
 # What says who holds an image and how it is drawn, and so nothing about which images there are.
 _HOLDERS = ("silos", "partition", "attribute", "groups", "alpha", "shards", "pooled", "held_out", "flip", "crop")
 
@@ -43,6 +47,7 @@ class Eyes:
         self.batch, self.device = chosen["batch"], device
         self.config, self.real = config, options["real"]
         self.inception = Inception.load(device=device, tf32=chosen.get("tf32", False)) if chosen["use"] else None
+        self.classes = ClassLayer.load(chosen["classes"]) if "classes" in chosen else None
         self.references = {split: self._reference(split, self.real).to(device) for split in SPLITS}
         self._told: set[int] = set()
 
@@ -58,13 +63,21 @@ class Eyes:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # once is enough: see `of_real_images`
             if self.inception is not None:
-                return fid_report(features, self.references, sanity=False)
+                return [*fid_report(features, self.references, sanity=False), *self._score(features)]
             made = FeatureStatistics.of(features.to(self.device))
             real = {split: found.statistics for split, found in self.references.items()}
             return [
                 {"metric": f"pixels_{split}", "value": frechet_distance(found, made), **_sizes(features, found.count)}
                 for split, found in real.items()
             ]
+
+    def _score(self, features: Tensor) -> list[Row]:
+        """The Inception Score, where the layer of classes was given; it sees no real image."""
+        if self.classes is None:
+            return []
+        found = self.classes.score(features, seeds.generator(0, "inception score"))
+        values = {SCORE: found.value, f"{SCORE}_deviation": found.deviation}
+        return [{"metric": metric, "value": value, "images": len(features)} for metric, value in values.items()]
 
     def of_real_images(self, count: int) -> list[Row]:
         """What `count` samples are to be compared with: FID of training against test images, and the bias, which is
@@ -116,6 +129,18 @@ class Eyes:
         name = self.config.data.target
         with spared_option("inception.batch", self.batch, "Inception looked at images"):
             return reference(name, split, self.inception, count=len(pixels), images=pixels, batch=self.batch)
+
+
+def check_classes(options: dict[str, Any]) -> None:
+    """Refuses a layer of classes that cannot be read, or that would have no features to look at, before training."""
+    chosen = options["inception"]
+    if "classes" in chosen and not chosen["use"]:
+        raise UsageError(
+            "The Inception Score needs Inception's features, and here pixels are compared instead; leave the layer of"
+            " classes out, or take a scale with inception.use = true."
+        )
+    if "classes" in chosen:
+        ClassLayer.load(chosen["classes"])
 
 
 _OPEN: dict[str, Eyes] = {}

@@ -16,7 +16,7 @@ from anabranch.flow import Velocity, integrate
 from anabranch.methods.ffm import FlowServer
 from anabranch.methods.ffm._velocity import FlowVelocity
 from anabranch.metrics import to_bytes
-from anabranch.recipes.studies._flow_images_memory import spared_option
+from anabranch.recipes.studies.flow_images._memory import spared_option
 from anabranch.runs import Config, RunFolder, device_of
 
 ADAPTIVE = "dopri5"

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from anabranch.errors import UsageError
 from anabranch.recipes._study import StudyCell
-from anabranch.recipes.studies._flow_images_eyes import Eyes
-from anabranch.recipes.studies._flow_images_sampling import make_ready, sampled, velocity_of
+from anabranch.recipes.studies.flow_images._eyes import Eyes
+from anabranch.recipes.studies.flow_images._sampling import make_ready, sampled, velocity_of
 from anabranch.runs import Config, Row
 
 KINDS = ("fid_", "pixels_")

@@ -1,38 +1,30 @@
-"""Flows of images trained on silos (FFM, section 5 and Appendix D): how good samples are after how many steps.
-
-A cell is a run like any other, in a folder of its own: it is saved now and then, and goes on where it was stopped. What
-came of it is sampled with few and with many Euler steps, all methods from the same noise, and compared with the
-training and the test images of the set: by FID where Inception's weights are, else by the same distance between pixels.
-Options ask for more: `memorised`, the share of copies among samples of the most steps; `adaptive`, samples of dopri5;
-`precise`, some samples in 32 bits as well; and `curve`, distances while it trains.
-"""
+"""One cell of the study `flow_images`: a run, samples of it, and what they are beside real images."""
 
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from anabranch.federation import Ranks
-from anabranch.recipes._study import Lines, StudyCell
-from anabranch.recipes.studies import _flow_images_pictures as pictures
-from anabranch.recipes.studies._flow_images_config import config_of
-from anabranch.recipes.studies._flow_images_curve import Curve
-from anabranch.recipes.studies._flow_images_eyes import Eyes, eyes_of
-from anabranch.recipes.studies._flow_images_precision import beside_precise, check_precise
-from anabranch.recipes.studies._flow_images_projection import measured
-from anabranch.recipes.studies._flow_images_sampling import ADAPTIVE, Drawn, make_ready, sampled, velocity_of
+from anabranch.recipes._study import StudyCell
+from anabranch.recipes.studies.flow_images._config import config_of
+from anabranch.recipes.studies.flow_images._curve import Curve
+from anabranch.recipes.studies.flow_images._eyes import Eyes, check_classes, eyes_of
+from anabranch.recipes.studies.flow_images._pictures import KEPT
+from anabranch.recipes.studies.flow_images._precision import beside_precise, check_precise
+from anabranch.recipes.studies.flow_images._projection import measured
+from anabranch.recipes.studies.flow_images._sampling import ADAPTIVE, Drawn, make_ready, sampled, velocity_of
 from anabranch.runs import Config, Notes, Row, RunFolder, device_of, train
 
-__all__ = ["RUN", "Curve", "Eyes", "config_of", "draw", "run", "sampled", "tables", "velocity_of"]
 RUN = "run"  # the run's folder, in the cell's
 
 
 def run(cell: StudyCell) -> list[Row]:
     """Trains, or goes on; samples; compares. A few samples of each number of steps are kept for pictures."""
     check_precise(cell.options)
+    check_classes(cell.options)
     config, folder = config_of(cell), RunFolder(cell.folder / RUN)
     eyes = cache(lambda: eyes_of(cell.options, config, device_of(config)))  # opened when there is something to see
     curve = Curve(cell, config, folder, eyes)
@@ -44,16 +36,6 @@ def run(cell: StudyCell) -> list[Row]:
     found += [{"nfe": None, **row} for row in eyes().of_real_images(cell.options["sampling"]["count"])]
     named = [{**key, **row, "value": float(row["value"])} for row in [*found, *_of_the_run(config, folder, rows)]]
     return [*named, *curve.rows]
-
-
-def draw(rows: list[Row], folders: list[Path], out: Path) -> dict[str, Path]:
-    """Distance against the number of steps and against minutes, and samples."""
-    return pictures.draw(rows, folders, out)
-
-
-def tables(rows: list[Row]) -> list[tuple[str, Lines]]:
-    """A table for each measure, methods down and steps across; what training cost, and would cost at full scale."""
-    return pictures.tables(rows)
 
 
 def _after_steps(cell: StudyCell, config: Config, eyes: Eyes) -> list[Row]:
@@ -72,7 +54,7 @@ def _after_steps(cell: StudyCell, config: Config, eyes: Eyes) -> list[Row]:
         if nfe == cell.options.get("precise", {}).get("nfe"):
             rows += beside_precise(cell, config, run, eyes, features)
         found += [{"nfe": nfe, **row} for row in rows]
-        kept[f"images_{nfe}"] = drawn.images[: pictures.KEPT].numpy()
+        kept[f"images_{nfe}"] = drawn.images[:KEPT].numpy()
     RunFolder(cell.folder).save_arrays("samples.npz", kept)
     return found
 

@@ -16,7 +16,7 @@ import torch
 from anabranch.flow.unet import ImageUNet, flops
 from anabranch.recipes._recipe import recipes
 from anabranch.recipes._study import StudyCell
-from anabranch.recipes.studies._flow_images_config import STUDY, config_of
+from anabranch.recipes.studies.flow_images._config import STUDY, config_of
 from anabranch.runs import Config
 
 SCALE = "paper"

@@ -6,18 +6,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from anabranch.recipes.studies._flow_images_sampling import ADAPTIVE
+from anabranch.recipes.studies.flow_images._sampling import ADAPTIVE
 from anabranch.runs import Row
 
 
 @dataclass(frozen=True)
 class Column:
-    """What a column shows: of rows of a metric, a number of Euler steps, or dopri5, and minutes, the value or `key`."""
+    """What a column shows: of rows of a metric, a number of Euler steps, or dopri5, and of a curve's minutes or rounds,
+    the value or `key`."""
 
     heading: str
     metric: str
     nfe: int | None = None
     minutes: float | None = None
+    rounds: float | None = None
     solver: str = "euler"
     key: str = "value"
 
@@ -26,7 +28,8 @@ class Column:
         return [
             row
             for row in rows
-            if (row["metric"], row.get("minutes"), solver(row)) == (self.metric, self.minutes, self.solver)
+            if (row["metric"], solver(row)) == (self.metric, self.solver)
+            and (row.get("minutes"), row.get("flow_rounds")) == (self.minutes, self.rounds)
             and (self.solver == ADAPTIVE or row.get("nfe") == self.nfe)
         ]
 
