@@ -63,6 +63,14 @@ def test_noise_is_the_same_whatever_the_batch(batch):
     assert torch.equal(noise_of(source, 7, 5)(0, 7), whole[:7])  # a longer row begins with the shorter one
 
 
+@pytest.mark.parametrize("count", [1, 7, BLOCK - 1, BLOCK + 7])
+def test_more_noise_begins_with_the_same(count):
+    """A folder of pictures that a larger number is asked for keeps those that it has."""
+    more = 2 * BLOCK + 100
+    for noise in (lambda size: gaussian_noise(5, size, 3), lambda size: noise_of(shape("gaussian", 5), size, 3)):
+        assert torch.equal(noise(count)(0, count), noise(more)(0, count))
+
+
 def test_a_cloud_gives_no_point_twice_and_no_more_than_it_has():
     cloud = Cloud(torch.arange(30.0)[:, None])
     noise = noise_of(cloud, 30, 0)
@@ -72,6 +80,16 @@ def test_a_cloud_gives_no_point_twice_and_no_more_than_it_has():
 
 
 # What is computed ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("composes", [False, True])
+def test_a_checkpoint_that_is_passed_over_is_told(tmp_path, composes):
+    """Samples of an older one would pass for those of the newest."""
+    train(composing() if composes else tiny(), tmp_path)
+    newest = max((tmp_path / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-9])
+    with pytest.warns(UserWarning, match="The one before it is used"):
+        draw_every(tmp_path, 1) if composes else draw_samples(tmp_path, 2, 1)
 
 
 def test_batches_give_what_one_pass_gives_and_so_does_what_was_exported(points):

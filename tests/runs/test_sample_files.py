@@ -121,6 +121,26 @@ def test_an_interrupted_archive_leaves_nothing_and_what_was_there_stays(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["x.npz"] and (tmp_path / "x.npz").read_bytes() == b"before"
 
 
+def test_a_table_that_cannot_be_written_whole_leaves_the_one_that_was_there(tmp_path):
+    class Torn:
+        def write(self, path):
+            path.write_text("x1\n0.")
+            raise OSError(28, "No space left on device")
+
+    (tmp_path / "x.csv").write_text("before")
+    with pytest.raises(RunFolderError, match="No space left"):
+        put(replace(moved(), table=lambda x: Torn()), tmp_path / "x.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"] and (tmp_path / "x.csv").read_text() == "before"
+
+
+def test_the_archive_of_a_run_itself_is_not_written_over(images):
+    before = (images / "samples.npz").read_bytes()
+    with pytest.raises(UsageError, match="where the run keeps what its report shows"):
+        put(moved(), images / "samples.npz")
+    assert (images / "samples.npz").read_bytes() == before
+    put(moved(), images / "others.npz")
+
+
 # A folder -----------------------------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,7 @@ class ClassLayer:
         """Of a file of tensors by name (.safetensors, or a state dict in .pt or .pth) that holds `fc.weight`.
 
         `pt_inception-2015-12-05-6726825d.pth`, as pytorch-fid has it, and torch-fidelity's file of the same weights are
-        such. Whatever else it holds is not looked at, and no code in it is run. torchvision's network has other
+        such. Its other tensors are not looked at, and no code in it is run. torchvision's network has other
         features: its layer, of 1000 classes, is refused.
         """
         from anabranch.flow.unet import read_weights

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from anabranch.coupling import Source
 from anabranch.data import Cloud, Encoder, Table, shape
-from anabranch.errors import CheckpointError, UsageError
+from anabranch.errors import UsageError
 from anabranch.flow import Flow, integrate
 from anabranch.methods.ffm import FlowMatching, FlowServer
 from anabranch.runs._build import source_points
 from anabranch.runs._config import Config
 from anabranch.runs._folder import RunFolder
-from anabranch.runs._sample_drawing import Computing, Drawing, Sampling, check_solver, facts_of
+from anabranch.runs._sample_drawing import Computing, Drawing, Sampling, check_solver, facts_of, last_checkpoint
 from anabranch.runs._sample_noise import noise_of
 
 ADAPTIVE = "dopri5"
@@ -37,9 +37,7 @@ def open_flow(run: Path, count: int, sampling: Sampling, computing: Computing | 
     if config.composes:
         raise UsageError(f"{run} ran '{config.method}', which composes attributes; sample it with draw_composed.")
     check_solver(sampling.nfe, sampling.solver)
-    checkpoint, warnings = folder.load_checkpoint()
-    if checkpoint is None:
-        raise CheckpointError(" ".join(warnings) or f"{run} has no checkpoint yet; train or resume the run first.")
+    checkpoint = last_checkpoint(folder)
     shape_of_images, dimension = tuple(config.images.shape), int(checkpoint.facts["dimension"])
     device = computing.place(bool(shape_of_images))
     settings = _settings(config.settings, computing, sampling.solver, device)

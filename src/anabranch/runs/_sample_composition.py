@@ -12,12 +12,20 @@ from torch import Tensor
 from anabranch import seeds
 from anabranch.data import Table
 from anabranch.data.attributes import NULL, AttributeSpace, Coverage
-from anabranch.errors import CheckpointError, UsageError, spared
+from anabranch.errors import UsageError, spared
 from anabranch.flow import Flow
 from anabranch.methods.experts import check_weights
 from anabranch.runs._evaluate_composition import possible
 from anabranch.runs._folder import Checkpoint, RunFolder
-from anabranch.runs._sample_drawing import Computing, Drawing, Sampling, check_solver, exhausted, facts_of
+from anabranch.runs._sample_drawing import (
+    Computing,
+    Drawing,
+    Sampling,
+    check_solver,
+    exhausted,
+    facts_of,
+    last_checkpoint,
+)
 from anabranch.runs._sample_noise import gaussian_noise
 from anabranch.runs._stored import Stored, stored_mixture
 
@@ -114,9 +122,7 @@ def _opened(run: Path) -> tuple[Checkpoint, Stored]:
             f"{run} ran '{config.method}', which knows no attributes; sample it without --attributes, --grid, --how"
             " and --weights."
         )
-    checkpoint, warnings = folder.load_checkpoint()
-    if checkpoint is None:
-        raise CheckpointError(" ".join(warnings) or f"{run} has no checkpoint yet; train or resume the run first.")
+    checkpoint = last_checkpoint(folder)
     return checkpoint, stored_mixture(config, checkpoint)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from anabranch.data import Table
-from anabranch.errors import UsageError, spared, unknown
+from anabranch.errors import CheckpointError, UsageError, spared, unknown
 from anabranch.flow import Flow, integrate
 from anabranch.runs._folder import Checkpoint, RunFolder
 from anabranch.runs._sample_noise import Noise
@@ -155,6 +156,17 @@ def write_drawing(drawing: Drawing, writer: Writer, watch: Callable[[int], None]
 def check_solver(nfe: int | None, solver: str) -> None:
     """Refuses a solver that there is not, or a number of evaluations that it cannot take, before anything is begun."""
     integrate(lambda x, t: x, torch.zeros(1), nfe, solver)
+
+
+def last_checkpoint(folder: RunFolder) -> Checkpoint:
+    """The newest sound one, which is what samples are of; a warning tells of any that had to be passed over."""
+    checkpoint, passed = folder.load_checkpoint()
+    if checkpoint is None:
+        words = " ".join(passed) or f"{folder.path} has no checkpoint yet; train or resume the run first."
+        raise CheckpointError(words)
+    for sentence in passed:
+        warnings.warn(sentence, stacklevel=3)
+    return checkpoint
 
 
 def facts_of(folder: RunFolder, checkpoint: Checkpoint, sampling: Sampling) -> dict[str, Any]:

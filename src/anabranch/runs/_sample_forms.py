@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from anabranch.data import Table
 from anabranch.errors import UsageError
 from anabranch.federation import write_atomically
 from anabranch.runs._sample_drawing import Drawing
@@ -12,6 +13,7 @@ from anabranch.runs._sample_files import ArrayFile, Picture, WholeFile, image_by
 from anabranch.runs._sample_pictures import PictureFolder, check_colours, draw_tiles
 
 FOLDER = "/"
+ARRAYS = "samples.npz"  # in a run folder
 MOST_SHOWN = 400  # images in one picture
 
 
@@ -38,9 +40,10 @@ def open_file(out: str, drawing: Drawing, picture: Picture | None = None) -> Arr
     if form == FOLDER:
         return PictureFolder(path, drawing)
     if form in (".npy", ".npz"):
+        _check_place(path)
         return ArrayFile(path, drawing)
     if form == ".csv":
-        return WholeFile(path, lambda x, evaluations: drawing.table(x).write(path))
+        return WholeFile(path, lambda x, evaluations: _write_table(drawing.table(x), path))
     if picture is None:
         picture = _tiles(drawing.shape)
     if drawing.shape and drawing.count > MOST_SHOWN:
@@ -50,6 +53,22 @@ def open_file(out: str, drawing: Drawing, picture: Picture | None = None) -> Arr
         )
 
     return WholeFile(path, lambda x, evaluations: write_atomically(path, picture(x, evaluations)))
+
+
+def _check_place(path: Path) -> None:
+    """Refuses the archive that a run folder has of its own, from which reports are drawn."""
+    if path.name == ARRAYS and (path.parent / "config.json").exists():
+        raise UsageError(f"'{path}' is where the run keeps what its report shows; choose another name with --out.")
+
+
+def _write_table(table: Table, path: Path) -> None:
+    """In one step: what was there stays until the new file is whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        table.write(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _tiles(shape: tuple[int, ...]) -> Picture:

@@ -26,8 +26,13 @@ def noise_of(source: Source, count: int, seed: int) -> Noise:
 
 
 def gaussian_noise(dimension: int, count: int, seed: int) -> Noise:
-    """`count` points of N(0, I), as compositions begin from."""
-    return _in_blocks(lambda size, generator: torch.randn(size, dimension, generator=generator), count, seed)
+    """`count` points of N(0, I), as compositions begin from; more of them begin with the same."""
+
+    def draw(size: int, generator: torch.Generator) -> Tensor:
+        # Always a whole block: torch fills the last numbers of a tensor otherwise than those in its midst.
+        return torch.randn(BLOCK, dimension, generator=generator)[:size]
+
+    return _in_blocks(draw, count, seed)
 
 
 def _in_blocks(draw: Callable[[int, torch.Generator], Tensor], count: int, seed: int) -> Noise:

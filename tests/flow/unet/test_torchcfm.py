@@ -135,7 +135,8 @@ def test_files_that_are_no_weights_are_refused(tmp_path, capsys):
     torch.save({"weight": Harmful()}, tmp_path / "harmful.pt")
     (tmp_path / "empty.pt").write_bytes(b"")
     (tmp_path / "text.safetensors").write_text("not weights")
-    for name in ("harmful.pt", "empty.pt", "text.safetensors", "absent.pt", "absent.safetensors"):
+    (tmp_path / "text.pt").write_text("hello, these are no weights")
+    for name in ("harmful.pt", "empty.pt", "text.safetensors", "text.pt", "absent.pt", "absent.safetensors"):
         with pytest.raises(CheckpointError, match="cannot be read as weights"):
             read_weights(tmp_path / name)
     assert "must not run" not in capsys.readouterr().out

@@ -15,8 +15,8 @@ from anabranch.federation import Message
 class PeerSteps(Message, kind="dcfm.peers"):
     """DCFM-A: asks a silo to train its expert for `steps` beside those that it was handed, and to share it.
 
-    `met` says for each peer which outcomes it has met: all attributes' outcomes in a row, as 0 or 1. With `held` the
-    penalty leaves the velocity of whole labels alone.
+    `met` says for each peer which outcomes it has met: all attributes' outcomes in a row, as 0 or 1. With `held` its
+    single attributes are compared with its velocity of whole labels as it is now, and not as it becomes.
 
     Reveals: to the silo, which outcomes each of its peers has met.
     """

@@ -55,7 +55,8 @@ class Turn:
     """What a silo's steps beside its peers read: its samples, and the peer of the moment, always in the same place."""
 
     def __init__(self, half: ExpertHalf, like: Mapping[str, Tensor], held: bool) -> None:
-        self.half, self.held, device = half, held, half.x.device
+        self.half, device = half, half.x.device
+        self.before = half.field({name: t.detach().clone() for name, t in like.items()}) if held else None
         self.peer = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
         self.met = torch.zeros(sum(half.space.sizes), dtype=torch.bool, device=device)
         self.masks = single_masks(half.space.k, device)
@@ -74,7 +75,7 @@ class Turn:
         compared = batch.y[: max(1, round(half.settings.compared * len(batch.y)))]
         theirs = routed(_met(self.met, compared, half.space.sizes), generator)
         routes = peer_losses_everywhere if half.x.is_cuda else peer_losses
-        routing = Routing(self.masks, theirs, self.weight, self.held)
+        routing = Routing(self.masks, theirs, self.weight, self.before)
         return routes(half.field(parameters), half.field(self.peer), batch, routing)
 
 
@@ -91,13 +92,23 @@ class Routing:
 
     `masks` (k + 1, k) are those of single attributes and of none; `theirs` (r, k + 1) says which of them are the
     peer's, and may be about the first r rows only: the others are asked for their joint velocity alone. `weight` are π
-    of eq. (8) in the order of all masks. If `held`, the gap has no gradient by the joint velocity.
+    of eq. (8) in the order of all masks. The gap is that of the own joint velocity, or, if one is given, of the
+    velocity `before`, which stays as it is.
     """
 
     masks: Tensor
     theirs: Tensor
     weight: Sequence[float]
-    held: bool = False
+    before: Field | None = None
+
+    def target(self, joint: Tensor, batch: Example) -> tuple[Tensor, float]:
+        """What terms are compared with, given the own joint velocities (n, d); and the passes of a batch it takes."""
+        compared = len(self.theirs)
+        if self.before is None:
+            return joint[:compared], 0.0
+        with torch.no_grad():
+            found = self.before(batch.x_t[:compared], batch.t[:compared], batch.y[:compared])
+        return found, compared / len(joint)
 
 
 def routed(met: Tensor, generator: torch.Generator) -> Tensor:
@@ -135,8 +146,9 @@ def peer_losses(own: Field, peer: Field, batch: Example, routing: Routing) -> Me
     error = (mine - batch.u_t[row]).square().mean(1)
     share = torch.zeros(len(masks), dtype=error.dtype, device=error.device)
     means = share.index_add(0, term, error) / torch.bincount(term, minlength=len(masks)).clamp_min(1)
-    passes = (len(x) + len(peer_row)) / count, len(x) / count
-    return Measured(_both(joint, terms, means, batch, routing), *passes)
+    target, more = routing.target(joint, batch)
+    passes = (len(x) + len(peer_row)) / count + more, len(x) / count
+    return Measured(_both(joint, target, terms, means, batch, routing.weight), *passes)
 
 
 def peer_losses_everywhere(own: Field, peer: Field, batch: Example, routing: Routing) -> Measured:
@@ -156,19 +168,21 @@ def peer_losses_everywhere(own: Field, peer: Field, batch: Example, routing: Rou
     error = (mine - batch.u_t[:compared]).square().mean(2)
     means = (share * error).sum(1) / share.sum(1).clamp_min(1)
     terms = torch.where(theirs.T[:, :, None], answer, mine)
+    target, more = routing.target(joint, batch)
     passes = len(rows[0]) / count
-    return Measured(_both(joint, terms, means, batch, routing), 1 + 2 * passes, 1 + passes)
+    return Measured(_both(joint, target, terms, means, batch, routing.weight), 1 + 2 * passes + more, 1 + passes)
 
 
-def _both(joint: Tensor, terms: Tensor, means: Tensor, batch: Example, routing: Routing) -> Losses:
-    """Both losses from joint velocities (n, d), routed terms (k + 1, r, d), and the mean errors of the own ones."""
-    weight = routing.weight
+def _both(
+    joint: Tensor, target: Tensor, terms: Tensor, means: Tensor, batch: Example, weight: Sequence[float]
+) -> Losses:
+    """Both losses from joint velocities (n, d), routed terms (k + 1, r, d) and what they are compared with (r, d), and
+    the mean errors of the own ones."""
     matching = weight[0] * (joint - batch.u_t).square().mean()
     for place in range(len(terms)):  # numbers, not a tensor of them: copying one to a GPU cannot be recorded
         matching = matching + weight[1 + place] * means[place]
     compared = terms.shape[1]
-    whole = joint[:compared].detach() if routing.held else joint[:compared]
-    gap = independence_gap(whole, terms[:-1], terms[-1]).square().mean(1)
+    gap = independence_gap(target, terms[:-1], terms[-1]).square().mean(1)
     return Losses(matching, (gap * batch.t[:compared] ** batch.late if batch.late else gap).mean())
 
 

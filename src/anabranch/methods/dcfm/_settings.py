@@ -43,7 +43,8 @@ class PeerSettings:
     is only asked about outcomes of which it has `least` samples or more.
 
     As printed the penalty moves both sides of the gap: also the velocity of whole labels, which follows data, towards
-    peers who never saw such points. `held` lets it move single attributes and none alone.
+    peers who never saw such points. With `held` single attributes and none are compared with the velocity of whole
+    labels as it was when the silo's turn began, so that the penalty moves them alone.
     """
 
     rounds: int = 0
