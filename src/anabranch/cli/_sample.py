@@ -46,8 +46,8 @@ def sample(
     how: Annotated[
         str | None,
         typer.Option(
-            help="joint, guided (joint, sharpened by --weights: best for images), composed, or auto: composed where no"
-            " silo has seen the combination."
+            help="joint, guided (joint, sharpened by --weights: best for images), composed, within (composed by each"
+            " expert for itself), or auto: composed where no silo has seen the combination."
         ),
     ] = None,
     weights: Annotated[

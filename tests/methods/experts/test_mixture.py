@@ -141,6 +141,25 @@ class TestMixture:
         assert not torch.allclose(mixture.field(y, "joint")(x, T, y)[:1], value[:1])
         assert torch.allclose(mixture.field(y, "composed")(x, T, y), composed(mixture)(x, T, y))
 
+    def test_within_each_expert_adds_up_its_own_and_counts_by_the_whole_label(self):
+        able = Coverage(CORNERS, {"a": torch.tensor([30, 10, 0, 20]), "b": torch.tensor([0, 20, 0, 40])})
+        experts = {"a": product, "b": lambda x, t, y: 3 * product(x, t, y)}
+        mixture, y, x = Mixture(experts, able, Holders(able)), codes(NOVEL, LEFT_BOTTOM), torch.ones(2, 2)
+        sums = [composed(expert, [2.0, 1.0])(x, T, y) for expert in experts.values()]
+        found = mixture.field(y, "within", [2.0, 1.0])(x, T, y)
+        assert torch.allclose(found[0], sums[0][0])  # b has never met top
+        assert torch.allclose(found[1], sums[0][1] / 3 + 2 * sums[1][1] / 3)
+        assert not torch.allclose(found, mixture.field(y, "composed", [2.0, 1.0])(x, T, y))
+
+    def test_within_composes_where_no_expert_has_met_all_attributes(self):
+        mixture = Mixture({"a": product, "b": constant(2.0)}, COUNTS, Holders(COUNTS))
+        y, x = codes(NOVEL, LEFT_TOP), torch.ones(2, 2)
+        found = mixture.field(y, "within", [2.0, 1.0])(x, T, y)
+        assert torch.allclose(found[:1], composed(mixture, [2.0, 1.0])(x[:1], T, y[:1]))
+        assert torch.allclose(found[1:], composed(product, [2.0, 1.0])(x[1:], T, y[1:]))
+        one = Mixture({"a": product}, Coverage(CORNERS, {"a": torch.ones(4, dtype=torch.int64)}), Holders(COUNTS))
+        assert torch.equal(one.field(y, "within")(x, T, y), one.field(y, "composed")(x, T, y))
+
     def test_an_outcome_that_nobody_has_met_is_refused(self):
         narrow = Coverage(CORNERS, {"a": torch.tensor([1, 1, 0, 0])})
         mixture = Mixture({"a": constant(0.0)}, narrow, Holders(narrow))

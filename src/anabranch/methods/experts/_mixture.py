@@ -14,7 +14,7 @@ from anabranch.errors import UsageError, unknown
 from anabranch.flow import Flow, integrate
 from anabranch.flow.conditioning import Field, composed, conditioned, guided
 
-WAYS = ("auto", "joint", "composed", "guided")
+WAYS = ("auto", "joint", "composed", "within", "guided")
 
 
 class Rule(Protocol):
@@ -51,17 +51,22 @@ class Mixture:
         fields = list(self.experts.values())
         if len(fields) == 1:
             return fields[0](x, t, y)
+        weight, kept = self._weigh(x, t, y)
+        if kept is not None:
+            return torch.einsum("ne,end->nd", weight, kept)
+        return _weighted(fields, weight, x, t, y)
+
+    def _weigh(self, x: Tensor, t: Tensor, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What each expert counts (n, experts), and their answers, where the rule has asked for them."""
         kept: list[Tensor] = []
 
         def answers() -> Tensor:
             if not kept:
-                kept.append(torch.stack([field(x, t, y) for field in fields]))
+                kept.append(torch.stack([field(x, t, y) for field in self.experts.values()]))
             return kept[0]
 
         weight = self.rule(x, t, y, answers).to(x.dtype)
-        if kept:
-            return torch.einsum("ne,end->nd", weight, kept[0])
-        return _weighted(fields, weight, x, t, y)
+        return weight, kept[0] if kept else None
 
     def field(
         self, y: Tensor, how: str = "auto", weights: Sequence[float] | float | None = None, until: float = 1.0
@@ -69,9 +74,10 @@ class Mixture:
         """The field that samples of the labels y (n, k) follow.
 
         "joint" tells experts the whole label, "guided" sharpens that by one weight, "composed" adds up single
-        attributes by eq. (5) with `weights`; "auto" is joint for combinations that some silo holds and composed for
-        those that none has seen. Weights end at the time `until`. Part of a label may be NULL: a single attribute, or
-        none, is sampled as such.
+        attributes by eq. (5) with `weights`, each from the experts that have met it. "within" lets every expert that
+        has met all of them add up its own, and weighs these sums by the whole label; where there is none it composes.
+        "auto" is joint for combinations that some silo holds and composed for those that none has seen. Weights end at
+        the time `until`. Part of a label may be NULL: a single attribute, or none, is sampled as such.
         """
         if how not in WAYS:
             raise unknown("way of sampling", how, WAYS)
@@ -79,20 +85,27 @@ class Mixture:
         only = next(iter(self.experts.values())) if len(self.experts) == 1 else self
         if how == "guided":
             return guided(only, _one_weight(weights), until)
-        together = composed(only, weights, until)  # an additive field composes at the price of one pass of its terms
+        together: Field = composed(only, weights, until)  # an additive one at the price of one pass of its terms
+        if how == "within" and only is self:
+            return _divided(self._able(y), self._within(weights, until), together)
         joint = self.known(y) & (weights is None) if how == "auto" else torch.full((len(y),), how == "joint")
-        if bool(joint.all()):
-            return self
-        if not bool(joint.any()):
-            return together
+        return _divided(joint, self, together)
 
-        def both(x: Tensor, t: Tensor, y: Tensor) -> Tensor:
-            answer, rows = torch.empty_like(x), joint.to(x.device)
-            answer[rows] = self(x[rows], _at(t, rows), y[rows])
-            answer[~rows] = together(x[~rows], _at(t, ~rows), y[~rows])
-            return answer
+    def _within(self, weights: Sequence[float] | float | None, until: float) -> Field:
+        """The sums of the experts, weighed by the whole label."""
+        sums = [composed(field, weights, until) for field in self.experts.values()]
+        return lambda x, t, y: _weighted(sums, self._weigh(x, t, y)[0], x, t, y)
 
-        return both
+    def _able(self, y: Tensor) -> Tensor:
+        """Whether some expert has met all given attributes of a label (n, k), maybe not together."""
+        found = torch.zeros(len(y), dtype=torch.bool)
+        for silo in self.coverage.counts:
+            met = [
+                (code == NULL) | seen[code.clamp_min(0)]
+                for code, seen in zip(y.cpu().T, self.coverage.seen(silo), strict=True)
+            ]
+            found |= torch.stack(met).all(0)
+        return found
 
     def known(self, y: Tensor) -> Tensor:
         """Whether a label (n, k) is one that experts were trained on: a combination that a silo holds, or part of it
@@ -165,6 +178,22 @@ def _seen(coverage: Coverage) -> list[Tensor]:
     """Of each attribute, whether any silo has met an outcome."""
     of_silos = [coverage.seen(silo) for silo in coverage.counts]
     return [torch.stack([seen[place] for seen in of_silos]).any(0) for place in range(coverage.space.k)]
+
+
+def _divided(rows: Tensor, first: Field, second: Field) -> Field:
+    """The first field for these rows (n,) of points, the second for the others."""
+    if bool(rows.all()):
+        return first
+    if not bool(rows.any()):
+        return second
+
+    def both(x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        answer, own = torch.empty_like(x), rows.to(x.device)
+        answer[own] = first(x[own], _at(t, own), y[own])
+        answer[~own] = second(x[~own], _at(t, ~own), y[~own])
+        return answer
+
+    return both
 
 
 def _at(t: Tensor, rows: Tensor) -> Tensor:

@@ -37,8 +37,10 @@ NOVEL, KNOWN = (213, 94, 0), (230, 233, 237)  # frames
 PANELS = {2: 4, 3: 2}  # beside each other, by the number of attributes
 TABLES = {
     "Distance to real images, known (°) and novel (*)": ("fid_known", "fid_novel", "fid_unconditional"),
-    "Novel combinations in other ways: by weights of 1, asked for as a whole, and guided": tuple(
-        f"{what}_novel_{way}" for way in ("plain", "joint", "guided") for what in ("conformity", "fid", "fid_features")
+    "Novel combinations in other ways: terms apart, by weights of 1, as a whole, and guided": tuple(
+        f"{what}_novel_{way}"
+        for way in ("apart", "plain", "joint", "guided")
+        for what in ("conformity", "fid", "fid_features")
     ),
     "The judge's view": (
         "conformity_known",

@@ -35,7 +35,7 @@ class Way:
         each = weights if len(weights) == len(attributes) else weights[:1] * len(attributes)
         found = {f"weight_{side}_{name}": float(w) for name, w in zip(attributes, each, strict=True)}
         until = {f"until_{side}": self.until} if self.weights else {}
-        return {**found, **until, f"composed_{side}": float(self.how == "composed")}
+        return {**found, **until, f"composed_{side}": float(self.how in ("composed", "within"))}
 
 
 def sampled(
