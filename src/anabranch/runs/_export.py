@@ -100,7 +100,8 @@ def _loaded(folder: Path) -> ExportedFlow | ExportedComposition:
     if hashlib.sha256((folder / MODEL).read_bytes()).hexdigest() != card["model"]["sha256"]:
         raise DataError(f"{MODEL} is not the file that its card describes; export the run again.")
     with safe_open(folder / MODEL, "pt") as file:
-        facts, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        # Copies: where a tensor begins in the file decides how sums over it are rounded.
+        facts, tensors = file.metadata() or {}, {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     encoder = Encoder.from_json((folder / ENCODER).read_text()) if (folder / ENCODER).exists() else None
     if "space" in facts:
         return load_composition(facts, tensors, encoder, card)
