@@ -15,8 +15,7 @@ from anabranch.federation import Message
 class PeerSteps(Message, kind="dcfm.peers"):
     """DCFM-A: asks a silo to train its expert for `steps` beside those that it was handed, and to share it.
 
-    `met` says for each peer which outcomes it has met: all attributes' outcomes in a row, as 0 or 1. With `held` its
-    single attributes are compared with its velocity of whole labels as it is now, and not as it becomes.
+    `met` says for each peer which outcomes it has met: all attributes' outcomes in a row, as 0 or 1.
 
     Reveals: to the silo, which outcomes each of its peers has met.
     """
@@ -25,7 +24,6 @@ class PeerSteps(Message, kind="dcfm.peers"):
     steps: int
     penalty: float
     rate: float
-    held: bool = False
 
     def check(self, outcomes: int) -> None:
         """Refuses rows that do not speak of so many outcomes."""

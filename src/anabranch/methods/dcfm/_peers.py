@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
     own = expert_of(silo)
     peers = _peers(silo, question, own)
     learner = Learner(own, half.settings.rule(question.steps, question.rate), half.settings.average)
-    turn, which, tally = Turn(half, own, question.held), silo.generator("peers", "which"), Tally()
+    turn, which, tally = Turn(half, own), silo.generator("peers", "which"), Tally()
     generator = silo.generator("peers", device=half.x.device)
     steps = Steps(half.network, learner, turn.measure, question.penalty, generator)
     names = sorted(peers)
@@ -54,9 +54,8 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
 class Turn:
     """What a silo's steps beside its peers read: its samples, and the peer of the moment, always in the same place."""
 
-    def __init__(self, half: ExpertHalf, like: Mapping[str, Tensor], held: bool) -> None:
+    def __init__(self, half: ExpertHalf, like: Mapping[str, Tensor]) -> None:
         self.half, device = half, half.x.device
-        self.before = half.field({name: t.detach().clone() for name, t in like.items()}) if held else None
         self.peer = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
         self.met = torch.zeros(sum(half.space.sizes), dtype=torch.bool, device=device)
         self.masks = single_masks(half.space.k, device)
@@ -75,8 +74,7 @@ class Turn:
         compared = batch.y[: max(1, round(half.settings.compared * len(batch.y)))]
         theirs = routed(_met(self.met, compared, half.space.sizes), generator)
         routes = peer_losses_everywhere if half.x.is_cuda else peer_losses
-        routing = Routing(self.masks, theirs, self.weight, self.before)
-        return routes(half.field(parameters), half.field(self.peer), batch, routing)
+        return routes(half.field(parameters), half.field(self.peer), batch, self.masks, theirs, self.weight)
 
 
 @answers(Adopt)
@@ -84,31 +82,6 @@ def adopt(silo: Silo, question: Adopt) -> Done:
     """Keeps the student."""
     silo.state.update({f"dcfm/student/{name}": tensor for name, tensor in question.parameters.items()})
     return Done()
-
-
-@dataclass(frozen=True)
-class Routing:
-    """Who evaluates which term of a batch.
-
-    `masks` (k + 1, k) are those of single attributes and of none; `theirs` (r, k + 1) says which of them are the
-    peer's, and may be about the first r rows only: the others are asked for their joint velocity alone. `weight` are π
-    of eq. (8) in the order of all masks. The gap is that of the own joint velocity, or, if one is given, of the
-    velocity `before`, which stays as it is.
-    """
-
-    masks: Tensor
-    theirs: Tensor
-    weight: Sequence[float]
-    before: Field | None = None
-
-    def target(self, joint: Tensor, batch: Example) -> tuple[Tensor, float]:
-        """What terms are compared with, given the own joint velocities (n, d); and the passes of a batch it takes."""
-        compared = len(self.theirs)
-        if self.before is None:
-            return joint[:compared], 0.0
-        with torch.no_grad():
-            found = self.before(batch.x_t[:compared], batch.t[:compared], batch.y[:compared])
-        return found, compared / len(joint)
 
 
 def routed(met: Tensor, generator: torch.Generator) -> Tensor:
@@ -124,13 +97,15 @@ def routed(met: Tensor, generator: torch.Generator) -> Tensor:
     return theirs & ~(own & theirs.all(1, keepdim=True))
 
 
-def peer_losses(own: Field, peer: Field, batch: Example, routing: Routing) -> Measured:
+def peer_losses(
+    own: Field, peer: Field, batch: Example, masks: Tensor, theirs: Tensor, weight: Sequence[float]
+) -> Measured:
     """Flow matching on the silo's own terms, and how far its joint velocity is from the routed composition.
 
     Every term is evaluated once, by whom it was routed to: 1 + (k + 1)/2 passes of the own network on average, and
-    (k + 1)/2 of the peer's without a gradient.
+    (k + 1)/2 of the peer's without a gradient. `weight` are π of eq. (8) in the order of all masks. `theirs` (r, k + 1)
+    may be about the first r rows only: the others are asked for their joint velocity alone.
     """
-    masks, theirs = routing.masks, routing.theirs
     count, compared = len(batch.x_t), len(theirs)
     labels = masked(batch.y[:compared], masks[:, None])  # (k + 1, r, k): single attributes, then none
     term, row = (~theirs.T).nonzero(as_tuple=True)
@@ -146,17 +121,17 @@ def peer_losses(own: Field, peer: Field, batch: Example, routing: Routing) -> Me
     error = (mine - batch.u_t[row]).square().mean(1)
     share = torch.zeros(len(masks), dtype=error.dtype, device=error.device)
     means = share.index_add(0, term, error) / torch.bincount(term, minlength=len(masks)).clamp_min(1)
-    target, more = routing.target(joint, batch)
-    passes = (len(x) + len(peer_row)) / count + more, len(x) / count
-    return Measured(_both(joint, target, terms, means, batch, routing.weight), *passes)
+    passes = (len(x) + len(peer_row)) / count, len(x) / count
+    return Measured(_both(joint, terms, means, batch, weight), *passes)
 
 
-def peer_losses_everywhere(own: Field, peer: Field, batch: Example, routing: Routing) -> Measured:
+def peer_losses_everywhere(
+    own: Field, peer: Field, batch: Example, masks: Tensor, theirs: Tensor, weight: Sequence[float]
+) -> Measured:
     """The same losses from every term by both networks, of which half are thrown away: (k + 2) and (k + 1) passes.
 
     Shapes do not depend on the routing, so that a GPU can replay the step, which is worth more than what is wasted.
     """
-    masks, theirs = routing.masks, routing.theirs
     count, compared = len(batch.x_t), len(theirs)
     rows = stacked(batch.x_t[:compared], batch.t[:compared], batch.y[:compared], masks)
     whole = (batch.x_t, batch.t, batch.y)
@@ -168,21 +143,17 @@ def peer_losses_everywhere(own: Field, peer: Field, batch: Example, routing: Rou
     error = (mine - batch.u_t[:compared]).square().mean(2)
     means = (share * error).sum(1) / share.sum(1).clamp_min(1)
     terms = torch.where(theirs.T[:, :, None], answer, mine)
-    target, more = routing.target(joint, batch)
     passes = len(rows[0]) / count
-    return Measured(_both(joint, target, terms, means, batch, routing.weight), 1 + 2 * passes + more, 1 + passes)
+    return Measured(_both(joint, terms, means, batch, weight), 1 + 2 * passes, 1 + passes)
 
 
-def _both(
-    joint: Tensor, target: Tensor, terms: Tensor, means: Tensor, batch: Example, weight: Sequence[float]
-) -> Losses:
-    """Both losses from joint velocities (n, d), routed terms (k + 1, r, d) and what they are compared with (r, d), and
-    the mean errors of the own ones."""
+def _both(joint: Tensor, terms: Tensor, means: Tensor, batch: Example, weight: Sequence[float]) -> Losses:
+    """Both losses from joint velocities (n, d), routed terms (k + 1, r, d), and the mean errors of the own ones."""
     matching = weight[0] * (joint - batch.u_t).square().mean()
     for place in range(len(terms)):  # numbers, not a tensor of them: copying one to a GPU cannot be recorded
         matching = matching + weight[1 + place] * means[place]
     compared = terms.shape[1]
-    gap = independence_gap(target, terms[:-1], terms[-1]).square().mean(1)
+    gap = independence_gap(joint[:compared], terms[:-1], terms[-1]).square().mean(1)
     return Losses(matching, (gap * batch.t[:compared] ** batch.late if batch.late else gap).mean())
 
 

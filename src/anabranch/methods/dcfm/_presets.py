@@ -20,15 +20,14 @@ COMPOSITIONS: dict[str, dict[str, Any]] = {
     "dfd": {"mixture": {"router": "energy"}},
     "dfd+l": {"mixture": {"router": "energy"}, **_LOCAL},
     "dcfm-a": {**_DCFM, "peers": {"rounds": 3}},
-    "dcfm-a-held": {**_DCFM, "peers": {"rounds": 3, "held": True}},
     "dcfm-a-simultaneous": {**_DCFM, "peers": {"rounds": 1, "order": "simultaneous", "steps": 1200}},
     "dcfm-b": {**_DCFM, "student": {"steps": 1200}},
     "additive": {**_DCFM, "student": {"steps": 1200, "additive": True, "penalty": 0.0}},
     "hybrid": {**_DCFM, "peers": {"rounds": 3}, "student": {"steps": 1200, "paths": "composed", "penalty": 0.0}},
 }
 """FedFlow (Tun et al. 2023), DDM (McAllister et al. 2025) and DFD (Hahn and Lee 2025), each plain and with the local
-penalty; DCFM-A in turn and, as printed, at once; DCFM-B; and three of ours: DCFM-A whose penalty leaves whole labels
-alone, a student that is additive by construction, and a student of DCFM-A's experts on composed paths."""
+penalty; DCFM-A in turn and, as printed, at once; DCFM-B; and two of ours: a student that is additive by construction,
+and a student of DCFM-A's experts on composed paths."""
 
 
 def check_stages(method: str, settings: Composition) -> None:

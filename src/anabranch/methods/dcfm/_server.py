@@ -211,7 +211,7 @@ class CompositionServer(Phased):
         settings, names = self.settings.peers, sorted(self.experts)
         turn = names if settings.order == "simultaneous" else [names[(number - 1) % len(names)]]
         met = {name: torch.cat(self._met(name)) for name in names}
-        question = PeerSteps(met, settings.steps, settings.penalty, settings.rate, settings.held)
+        question = PeerSteps(met, settings.steps, settings.penalty, settings.rate)
         replies = self.federation.gather(question, turn, share_with=names)
         self.failures = dict(replies.failures)
         if not replies.answers and settings.order == "simultaneous":

@@ -41,10 +41,6 @@ class PeerSettings:
     makes the whole correction, and together they overshoot. "sequential" lets each see those already updated; it
     converges in about three rounds. `penalty` is λ of eq. (14), `rate` that of Adam at the start of each round. A peer
     is only asked about outcomes of which it has `least` samples or more.
-
-    As printed the penalty moves both sides of the gap: also the velocity of whole labels, which follows data, towards
-    peers who never saw such points. With `held` single attributes and none are compared with the velocity of whole
-    labels as it was when the silo's turn began, so that the penalty moves them alone.
     """
 
     rounds: int = 0
@@ -53,7 +49,6 @@ class PeerSettings:
     penalty: float = 5.0
     rate: float = 1e-3
     least: int = 1
-    held: bool = False
 
     def __post_init__(self) -> None:
         check_types(self, "peers")

@@ -28,7 +28,6 @@ NAMES = {
     "dfd": "DFD",
     "dfd+l": "DFD+L",
     "dcfm-a": "DCFM-A",
-    "dcfm-a-held": "DCFM-A, held",
     "dcfm-b": "DCFM-B",
     "additive": "additive student",
     "hybrid": "A distilled",

@@ -29,7 +29,6 @@ NAMES = {
     "ddm-learned+l": "DDM + L, learned",
     "dcfm-a-simultaneous": "DCFM-A, at once",
     "dcfm-a": "DCFM-A, in turn",
-    "dcfm-a-held": "DCFM-A, held",
     "dcfm-b": "DCFM-B",
     "additive": "additive student",
     "hybrid": "hybrid",
