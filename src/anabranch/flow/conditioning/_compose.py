@@ -54,12 +54,15 @@ class Composition:
         y = y if y.dim() == 2 else y.unsqueeze(0)
         given = (y != NULL).double().T.unsqueeze(-1)
         strength = self._strength(y.shape[1]).to(given) * given
+        early, late = (torch.cat([w, 1 - w.sum(dim=0, keepdim=True)]) for w in (strength, given))
 
-        def now(x: Tensor, t: Tensor) -> Tensor:
-            return torch.where((t > self.until).to(x.device).unsqueeze(-1), given.to(x), strength.to(x))
+        def shares(x: Tensor, t: Tensor) -> Tensor:  # (k + 1, n, 1): of every v(y_i), and of v(∅)
+            if self.until == 1:
+                return early.to(x)
+            return torch.where((t > self.until).to(x.device).unsqueeze(-1), late.to(x), early.to(x))
 
         if isinstance(self.field, Additive):
-            return _sum_of_terms(self.field, y, now)
+            return _sum_of_terms(self.field, y, shares)
         codes = masked(y, single_masks(y.shape[1], y.device).unsqueeze(1))
 
         def velocity(x: Tensor, t: Tensor) -> Tensor:
@@ -67,7 +70,7 @@ class Composition:
             rows = codes.to(x.device).expand(-1, x.shape[0], -1).flatten(0, 1)
             times = t if t.dim() == 0 else t.repeat(count)
             terms = self.field(x.repeat(count, 1), times, rows).reshape(count, *x.shape)
-            return terms[-1] + (now(x, t) * (terms[:-1] - terms[-1])).sum(dim=0)
+            return (shares(x, t) * terms).sum(dim=0)
 
         return velocity
 
@@ -83,10 +86,10 @@ class Composition:
         return torch.tensor(self.weights, dtype=torch.float64).expand(k).reshape(k, 1, 1)
 
 
-def _sum_of_terms(field: Additive, y: Tensor, now: Velocity) -> Velocity:
+def _sum_of_terms(field: Additive, y: Tensor, shares: Velocity) -> Velocity:
     def velocity(x: Tensor, t: Tensor) -> Tensor:
         parts = field.parts(x, t, y.to(x.device).expand(x.shape[0], -1))
-        return parts[0] + (now(x, t) * parts[1:]).sum(dim=0)
+        return parts[0] + (shares(x, t)[:-1] * parts[1:]).sum(dim=0)
 
     return velocity
 
