@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")  # torch's own words
 
@@ -57,6 +59,13 @@ class Paused(AnabranchError):
 
 class RunFolderError(AnabranchError):
     """A run folder cannot be written, is in use, or belongs to another run."""
+
+    @classmethod
+    def unwritten(cls, path: Path, error: OSError) -> RunFolderError:
+        """What the disk refused, and what helps: room where it is full, another place otherwise."""
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "Free some space, or choose another place" if full else "Choose another place"
+        return cls(f"{path} could not be written ({error.strerror or error}). {advice} with --out.")
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -197,7 +197,7 @@ def test_grey_images_become_grey_pictures_and_other_colours_are_refused(images, 
 def test_a_disk_that_refuses_is_said(tmp_path):
     (tmp_path / "file").write_text("")
     for name in ("x.npy", "x.npz", "x.png", "pictures/"):
-        with pytest.raises(RunFolderError, match="could not be written"):
+        with pytest.raises(RunFolderError, match=r"not be written \((Not a directory|File exists)\)\. Choose"):
             put(moved(), f"{tmp_path}/file/{name}")
 
 
@@ -236,5 +236,5 @@ def test_a_disk_that_is_full_half_way_stops_and_says_so(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("anabranch.runs._sample_pictures._png", full)
-    with pytest.raises(RunFolderError, match=r"could not be written \(No space left"):
+    with pytest.raises(RunFolderError, match=r"\(No space left on device\)\. Free some space, or"):
         put(moved(), f"{tmp_path / 'pictures'}/")

@@ -57,6 +57,4 @@ def write_atomically(path: Path, data: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise RunFolderError(
-            f"{path} could not be written ({error.strerror}). Free some space or choose another folder with --out."
-        ) from error
+        raise RunFolderError.unwritten(path, error) from error

@@ -137,9 +137,7 @@ def written(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunFolderError(
-            f"{out} could not be written ({error.strerror}). Free some space, or choose another place with --out."
-        ) from error
+        raise RunFolderError.unwritten(out, error) from error
 
 
 def _head(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
