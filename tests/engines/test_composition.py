@@ -63,6 +63,12 @@ def test_another_method_starts_from_experts_at_sites_too(local, tmp_path):
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def test_the_shape_of_images_is_learned_from_sites(tmp_path):
+    data = {"target": "colored-digits", "points": 400, "silos": 2, "partition": "iid", "observed": "band"}
+    train_on("nvflare-sim", composing("ddm", data), tmp_path / "run", Notes())
+    assert RunFolder(tmp_path / "run").load_arrays("samples.npz")["cell_shape"].tolist() == [3, 8, 8]
+
+
 def test_coverage_that_does_not_suffice_is_refused_there_too(tmp_path):
     held = {"north": ["horizontal=left,vertical=top"], "south": ["horizontal=right,vertical=bottom"]}
     data = {"target": "corners", "points": 60, "partition": "combinations", "combinations": held}

@@ -35,7 +35,7 @@ class Silo:
     part of an answer in parts, `most_numbers` and `most_work` what one question may cost (None: what the device of its
     points allows, see `Means`). `secret` seeds what the
     server must not be able to foresee, such as privacy noise. Where labels stand for combinations of attributes,
-    `space` says which.
+    `space` says which; where points are such images, `shape` is their colours, height and width.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Silo:
         folder: Path | None = None,
         held_out_label: Tensor | None = None,
         space: AttributeSpace | None = None,
+        shape: tuple[int, ...] = (),
     ) -> None:
         if not name or "/" in name or name.startswith("."):
             raise UsageError(f"'{name}' cannot be a silo's name; use letters, digits, '-' and '_'.")
@@ -72,7 +73,7 @@ class Silo:
         self.limits = dict(limits or {})
         self.smallest_group, self.smallest_part = smallest_group, smallest_part
         self._labelled = label is not None
-        self.space = space
+        self.space, self.shape = space, shape
         if space is not None:
             space.check_labels(self.data.label, f"Silo '{name}'")
         self.secret = secrets.randbits(62) if secret is None else secret

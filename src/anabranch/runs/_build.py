@@ -27,7 +27,7 @@ from anabranch.data import (
     shape,
     split,
 )
-from anabranch.data.attributes import Attributed, AttributeSpace, Coverage
+from anabranch.data.attributes import Attributed, Coverage
 from anabranch.errors import DataError, UsageError, unknown
 from anabranch.federation import (
     ALONE,
@@ -55,12 +55,11 @@ PARTITIONS = ("component", "shards", "dirichlet", "iid", "attribute")
 @dataclass(frozen=True)
 class Assembly:
     """A federation that is ready to open, the silos of this process (none where they are elsewhere), for tables the
-    encoder that the silos agreed on, for images their shape, and the processes that share the silos."""
+    encoder that the silos agreed on, and the processes that share the silos."""
 
     federation: Federation
     silos: list[Silo] = field(default_factory=list)
     encoder: Encoder | None = None
-    shape: tuple[int, ...] = ()
     ranks: Ranks = ALONE
 
 
@@ -75,7 +74,7 @@ def build_silos(
     data, encoder = config.data, None
     parts: Mapping[str, Points | Pixels]
     if config.composes:
-        return build_attributed(config, folder)[0], None
+        return _build_attributed(config, folder), None
     if data.attributed:
         raise UsageError(
             f"The data has attributes, and the method '{config.method}' would not look at them; choose one of"
@@ -105,19 +104,18 @@ def _pooled(parts: Sequence[Points | Pixels]) -> Points | Pixels:
     return Points(torch.cat([p.x for p in parts]), torch.cat([p.label for p in parts]))
 
 
-def build_attributed(config: Config, folder: Path | None = None) -> tuple[list[Silo], tuple[int, ...]]:
-    """The silos of a composition, each with its held-out samples, and the shape of images, where samples are such."""
+def _build_attributed(config: Config, folder: Path | None = None) -> list[Silo]:
+    """The silos of a composition, each with its held-out samples."""
     parts = attributed_parts(config.data)
     if config.data.pooled:
         parts = {"pooled": pooled(parts)}
     device = device_of(config)
-    silos = [_silo(config, name, Points(p.x, p.label), folder, device, p.space) for name, p in parts.items()]
-    return silos, next(iter(parts.values())).shape or ()
+    return [_silo(config, name, Points(p.x, p.label), folder, device, p) for name, p in parts.items()]
 
 
 def coverage_of(config: Config) -> Coverage:
     """Who holds which combination of attributes to train on."""
-    silos, _ = build_attributed(config)
+    silos = _build_attributed(config)
     assert silos[0].space is not None
     return Coverage.of(silos[0].space, {silo.name: silo.data.label for silo in silos})
 
@@ -213,7 +211,7 @@ def _silo(
     points: Points | Pixels,
     folder: Path | None,
     device: torch.device,
-    space: AttributeSpace | None = None,
+    attributed: Attributed | None = None,
 ) -> Silo:
     # In a simulation a silo's secret follows from the seed, so that runs repeat; a real site draws its own.
     secret = seeds.derive(config.seed, "secret", name)
@@ -234,7 +232,8 @@ def _silo(
         secret=secret,
         folder=place,
         held_out_label=held_out_label,
-        space=space,
+        space=attributed.space if attributed is not None else None,
+        shape=(attributed.shape or ()) if attributed is not None else (),
     )
 
 

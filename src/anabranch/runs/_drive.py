@@ -14,7 +14,7 @@ from anabranch.federation import ALONE, Federation, Ledger, Ranks
 from anabranch.methods.dcfm import CompositionServer
 from anabranch.methods.ffm import FlowServer
 from anabranch.runs._attributed import spelling_hints
-from anabranch.runs._build import Assembly, build_attributed, build_federation, build_silos, source_points
+from anabranch.runs._build import Assembly, build_federation, build_silos, source_points
 from anabranch.runs._clock import Server
 from anabranch.runs._config import Config
 from anabranch.runs._distance import compare
@@ -38,15 +38,11 @@ def run_name(config: Config, folder: RunFolder) -> str:
 def simulate(config: Config, folder: RunFolder) -> Assembly:
     """All silos in this process, or shared by those that torchrun started, as the config describes them."""
     ledger, ranks = Ledger(), Ranks.here()
-    encoder, shape = None, config.experts.shape
     with ranks.in_turn():  # whoever reads data first may have to write it to a cache
-        if config.composes:
-            silos, shape = build_attributed(config, folder.path)
-        else:
-            silos, encoder = build_silos(config, folder.path, ledger, ranks)
+        silos, encoder = build_silos(config, folder.path, ledger, ranks)
     federation = build_federation(config, silos, ranks)
     federation.ledger = ledger
-    return Assembly(federation, silos, encoder, shape, ranks)
+    return Assembly(federation, silos, encoder, ranks)
 
 
 def train(config: Config, path: Path, notes: Notes | None = None, assemble: Assemble = simulate) -> list[Row]:
@@ -121,7 +117,7 @@ def _all_here(config: Config, folder: RunFolder, assembly: Assembly) -> tuple[As
 
 def _evaluated(config: Config, server: Server, assembly: Assembly) -> Evaluation:
     if isinstance(server, CompositionServer):
-        return evaluate_composition(config, server, assembly.shape or config.experts.shape)
+        return evaluate_composition(config, server, server.shape or config.experts.shape)
     return evaluate(config, server, assembly.silos)
 
 

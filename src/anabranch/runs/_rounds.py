@@ -69,7 +69,7 @@ def _facts(server: Server, config: Config, assembly: Assembly) -> dict[str, Any]
     federation = server.federation
     known: dict[str, Any] = {"run": federation.run, "dimension": federation.dimension, "sizes": federation.sizes}
     if isinstance(server, CompositionServer):
-        known |= facts_of(server, assembly.shape or config.experts.shape)
+        known |= facts_of(server, server.shape or config.experts.shape)
     return known
 
 

@@ -39,7 +39,7 @@ def load_silo(folder: Path, settings: SiteSettings) -> Silo:
     if data.attributed:
         samples = load_attributed(path, data.attributes, data.space)
         silo.hold(Points(samples.x, samples.label))
-        silo.space = samples.space
+        silo.space, silo.shape = samples.space, samples.shape or ()
         return silo
     loaded = load_points(path)
     silo.hold(Points(check_points(loaded.x, f"'{path.name}'"), loaded.label))

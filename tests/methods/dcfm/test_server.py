@@ -79,22 +79,34 @@ class TestEveryMethod:
 
 class TestSurvey:
     def test_counts_only(self):
-        found = survey(opened(corner_silos(count=30)))
+        found, _ = survey(opened(corner_silos(count=30)))
         assert found.counts["a"].tolist() == [15, 15, 0, 0] and found.novel.tolist() == [NOVEL]
 
     def test_silos_may_know_parts_of_the_space(self):
         north = AttributeSpace((("horizontal", ("left",)), ("vertical", ("top", "bottom"))))
         silos = corner_silos(count=30)
         silos[0].space, silos[0].data.label[:] = north, silos[0].data.label
-        found = survey(opened(silos))
+        found, _ = survey(opened(silos))
         assert found.space.sizes == (2, 2) and int(found.total.sum()) == 60
 
     def test_samples_of_which_a_silo_tells_no_count_are_known_by_their_number(self):
         silos = [*corner_silos(count=30), *corner_silos(count=31, held={"c": (3, 3, 3, 3, 2)}, smallest_group=7)]
-        found = survey(opened(silos))
+        found, _ = survey(opened(silos))
         assert found.counts["c"].tolist() == [0, 0, 0, 25] and found.withheld == {"c": 6}
         with pytest.raises(DataError, match=r"Silos 'a', 'b' tell no count of 60 samples.*smallest_group is told as 0"):
-            survey(opened(corner_silos(count=30, smallest_group=16))).check()
+            survey(opened(corner_silos(count=30, smallest_group=16)))[0].check()
+
+    def test_the_shape_of_images_is_that_of_whoever_tells_it(self):
+        silos = corner_silos(count=30)
+        assert survey(opened(silos))[1] == ()
+        silos[1].shape = (1, 2, 1)
+        assert survey(opened(silos))[1] == (1, 2, 1)
+        silos[0].shape = (2, 1, 1)
+        with pytest.raises(DataError, match=r"Silo 'b' has images of shape \(1, 2, 1\), 'a' of \(2, 1, 1\)"):
+            survey(opened(silos))
+        silos[0].shape = silos[1].shape = (1, 2, 2)
+        with pytest.raises(DataError, match=r"Silo 'a' says .* which are 4 numbers; it has 2 a sample"):
+            survey(opened(silos))
 
     def test_other_attributes_are_refused_by_name(self):
         silos = corner_silos(count=30)

@@ -51,7 +51,8 @@ class CompositionServer(Phased):
 
     Between rounds `state` is all that a later `load` needs to go on. `space` is the attribute space where it is known
     beforehand; otherwise it is all that the silos know. `experts` are those of an earlier run, by silo: then Stage I is
-    not repeated. `warnings` says what is wrong with the coverage, if it is to be tried all the same.
+    not repeated. `warnings` says what is wrong with the coverage, if it is to be tried all the same. `shape` is that of
+    images, where silos hold such and say so.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class CompositionServer(Phased):
         if settings.peers.rounds and len(federation.names) < 2:
             raise UsageError("DCFM-A trains experts beside those of peers, and there is one silo; take two or more.")
         self.settings, self.federation = settings, federation
-        self.coverage = survey(federation, space)
+        self.coverage, self.shape = survey(federation, space)
         self.warnings = self.coverage.check(settings.force)
         if settings.student.steps:
             check_taught(self.coverage)

@@ -24,13 +24,15 @@ class Survey(Message, kind="experts.survey"):
 
 @dataclass(frozen=True)
 class SurveyReply(Message, kind="experts.survey.reply"):
-    """The silo's own attributes and outcomes, and how many samples it has of each combination (|Y|,).
+    """The silo's own attributes and outcomes, and how many samples it has of each combination (|Y|,); where samples are
+    images, their `shape` (3,): colours, height, width.
 
     Reveals: these counts, exactly; those below the silo's `smallest_group` are given as 0. No sample.
     """
 
     space: str
     counts: Tensor
+    shape: Tensor | None = None
 
     def validate(self, question: Message) -> None:
         """One count for each combination of a space that can be."""
@@ -39,6 +41,9 @@ class SurveyReply(Message, kind="experts.survey.reply"):
             raise MessageError(f"'{self.kind}' arrived with counts that do not fit its {len(space)} combinations.")
         if bool((self.counts < 0).any()) or bool((self.counts >= 2**53).any()):
             raise MessageError(f"'{self.kind}' arrived with counts that cannot be.")
+        sides = self.shape
+        if sides is not None and (sides.dtype != torch.int64 or sides.shape != (3,) or bool((sides < 1).any())):
+            raise MessageError(f"'{self.kind}' arrived with a shape that no image has.")
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ def survey(silo: Silo, question: Survey) -> SurveyReply:
     silo.rests_on(len(silo))
     space = own_space(silo, AttributeSpace.from_json(question.space) if question.space else None)
     counts = torch.bincount(silo.data.label.cpu(), minlength=len(space))
-    return SurveyReply(space.to_json(), torch.where(counts < silo.smallest_group, 0, counts))
+    shape = torch.tensor(silo.shape) if silo.shape else None
+    return SurveyReply(space.to_json(), torch.where(counts < silo.smallest_group, 0, counts), shape)
 
 
 @answers(Prepare)
