@@ -130,5 +130,7 @@ def test_other_files_get_sentences(tmp_path):
     ]:
         with pytest.raises(DataError, match=sentence):
             load_points(tmp_path / name)
+    with pytest.raises(UsageError, match=r"is a folder. If it holds pictures, write 'folder:"):
+        load_points(tmp_path)
     with pytest.raises(UsageError, match=r"neither .npy nor .npz"):
         load_points(tmp_path / "points.pt")

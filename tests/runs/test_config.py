@@ -54,6 +54,7 @@ def test_bare_keys_belong_to_the_first_section_that_has_them():
         ("rouns=3", "did you mean 'rounds'"),
         ("flow.rouns=3", "did you mean 'rounds'"),
         ("flaw.rounds=3", "did you mean 'flow'"),
+        ("method=lot", "choose one with --method"),
     ],
 )
 def test_bad_changes_get_a_sentence(change, words):
@@ -67,6 +68,21 @@ def test_own_toml_starts_from_a_preset_and_finds_files_beside_it(tmp_path):
     config = from_toml(tmp_path / "mine.toml")
     assert (config.problem, config.coupling.name, config.coupling.group) == ("mine", "semidiscrete", 20)
     assert config.data.files[0] == str(tmp_path / "a.npy")
+
+
+def test_another_method_takes_the_place_of_the_files_own(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('method = "sd"\n[flow]\nrounds = 7\n')
+    config = from_toml(path, "lot")
+    assert (config.method, config.coupling.name, config.flow.rounds) == ("lot", "minibatch", 7)
+    with pytest.raises(UsageError, match="did you mean 'lot'"):
+        from_toml(path, "lott")
+
+
+def test_a_section_that_the_network_would_not_look_at_is_refused():
+    with pytest.raises(UsageError, match=r"flow.network is 'mlp'.*write network = \"unet\""):
+        from_dict({"images": {"shape": [3, 16, 16], "channels": 32}})
+    assert from_dict({"images": {"shape": [3, 16, 16]}}).images.shape == (3, 16, 16)  # how samples are shown
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from anabranch.cli._verbs import app
 from anabranch.data import Pixels
 from anabranch.engines._trial import write_sites
-from anabranch.errors import DataError, UsageError
+from anabranch.errors import UsageError
 from anabranch.runs import build_silos, from_dict, train
 
 IMAGES = {"shape": [1, 8, 8], "channels": 4, "multipliers": [1, 2], "blocks": 1, "attention": [], "dropout": 0.0}
@@ -67,7 +67,7 @@ def test_trains_and_draws_a_sheet(tmp_path):
 @pytest.mark.parametrize(
     ("sections", "kind", "sentence"),
     [
-        ({"images": {"shape": [3, 8, 8]}}, DataError, r"write images.shape = \[1, 8, 8\]"),
+        ({"images": {"shape": [3, 8, 8]}}, UsageError, r"images of 'digits' are .*write images.shape = \[1, 8, 8\]"),
         ({"data": {"images": 10**6}}, UsageError, "training images"),
         ({"data": {"side": 9}}, UsageError, "can only be made smaller"),
     ],

@@ -1,6 +1,9 @@
 """Nothing is lost: a run interrupted anywhere ends with the same parameters, to the bit."""
 
 import json
+import os
+import signal
+import time
 
 import pytest
 import torch
@@ -88,18 +91,20 @@ def test_with_every_checkpoint_corrupted_the_run_starts_over(tmp_path):
     assert_same_end(tmp_path / "whole", tmp_path / "broken")
 
 
-def test_ctrl_c_saves_and_then_stops(tmp_path, monkeypatch):
-    import os
-    import signal
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_saves_and_then_stops(tmp_path, number):
+    """So does what schedulers send; both mean afterwards what they meant before."""
 
     def interrupt(progress, federation):
         if progress.round == 7:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
 
     said = []
     with pytest.raises(KeyboardInterrupt):
         train(tiny(), tmp_path / "stopped", Notes(interrupt, said.append))
-    assert RunFolder(tmp_path / "stopped").checkpoints()[-1] == 7
+    assert RunFolder(tmp_path / "stopped").checkpoints()[-1] == 7 and signal.getsignal(number) is before
     assert any("anabranch resume" in sentence for sentence in said)
     resume(tmp_path / "stopped")
     train(tiny(), tmp_path / "whole")
@@ -108,10 +113,6 @@ def test_ctrl_c_saves_and_then_stops(tmp_path, monkeypatch):
 
 def test_ctrl_c_is_answered_during_the_round_and_a_second_one_stops_it(tmp_path, monkeypatch):
     """The round would take a minute: what is said must not wait for it, and the run goes on from what was saved."""
-    import os
-    import signal
-    import time
-
     said, waited = [], []
     step = drive.FlowServer._train
 

@@ -6,9 +6,10 @@ import torch
 
 from anabranch import seeds
 from anabranch.data import Cloud, shape
-from anabranch.errors import UsageError
+from anabranch.errors import CheckpointError, UsageError
 from anabranch.runs import (
     Computing,
+    Notes,
     Sampling,
     draw_every,
     draw_samples,
@@ -90,6 +91,32 @@ def test_a_checkpoint_that_is_passed_over_is_told(tmp_path, composes):
     newest.write_bytes(newest.read_bytes()[:-9])
     with pytest.warns(UserWarning, match="The one before it is used"):
         draw_every(tmp_path, 1) if composes else draw_samples(tmp_path, 2, 1)
+
+
+class Halt(Exception):
+    """Stops a training where it is."""
+
+
+def stopped(config, path, number):
+    def halt(progress, federation):
+        if progress.round == number:
+            raise Halt
+
+    with pytest.raises(Halt):
+        train(config, path, Notes(halt))
+    return path
+
+
+def test_samples_of_a_run_that_has_not_finished_are_told_to_be(tmp_path):
+    stopped(tiny(), tmp_path, 8)
+    with pytest.warns(UserWarning, match=r"has not finished: these are samples as of round 5\. 'anabranch resume"):
+        draw_samples(tmp_path, 2, 1)
+
+
+def test_a_flow_that_nobody_has_trained_yet_is_not_sampled_from(tmp_path):
+    path = stopped(tiny(method="sd", coupling={"name": "semidiscrete"}), tmp_path, 8)  # of thirty that fit the duals
+    with pytest.raises(CheckpointError, match=r"At round 5 the flow of .* is untrained"):
+        draw_samples(path, 2, 1)
 
 
 def test_batches_give_what_one_pass_gives_and_so_does_what_was_exported(points):

@@ -99,7 +99,7 @@ class TestCheck:
         [
             (["--set", "rounds=3"], "name it with --recipe"),
             (["--recipe", "ffm2d"], "did you mean 'ffm-2d'"),
-            (["--recipe", "x.toml", "--method", "sd"], "names its own"),
+            (["--recipe", "x.toml", "--problem", "moons"], "has one problem"),
         ],
     )
     def test_wrong_usage_gets_a_sentence(self, tmp_path, lab, words, sentence):

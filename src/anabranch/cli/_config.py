@@ -20,7 +20,7 @@ def config_of(
     if not name.endswith(".toml"):
         found = recipe(name)
         return found.config(problem or found.problems[0], method or found.methods[0], scale, seed or 0, changes)
-    if problem or method:
-        raise UsageError("A .toml file names its own problem and method; change them there.")
-    values = from_toml(Path(name)).to_dict()
+    if problem:
+        raise UsageError("A .toml file has one problem, which its data describe; leave out --problem.")
+    values = from_toml(Path(name), method).to_dict()
     return from_dict(override({**values, **({} if seed is None else {"seed": seed})}, changes))

@@ -28,7 +28,7 @@ def write(drawing: Drawing, out: str, picture: Callable[..., bytes] | None, whos
     if not written.drawn:
         typer.echo(f"All {drawing.count} samples were there already: {out}")
         return
-    words = f"{drawing.count} samples{whose}"
+    words = f"{drawing.count} sample{'' if drawing.count == 1 else 's'}{whose}"
     if written.drawn < drawing.count:
         words += f", {drawing.count - written.drawn} of which were there already,"
     words += f" with {written.evaluations:.10g} function evaluation{'' if written.evaluations == 1 else 's'}"

@@ -23,6 +23,7 @@ from anabranch.recipes import AnyCell, Check
 from anabranch.runs import Notes, RunFolder
 
 console = Console(stderr=True)  # progress and sentences; standard output belongs to results
+OFTEN, SELDOM = 0.5, 60.0  # seconds between two looks at a run, on a terminal and in a file; a GPU waits for each
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -60,11 +61,14 @@ def _say_warning(message: Warning | str, category: type[Warning], *place: Any, *
 
 @contextmanager
 def training_notes(title: str) -> Iterator[Notes]:
-    """A progress bar for one run: round, phase, loss, silos answering, bytes, time left.
+    """A progress bar for one run: round, phase, loss, silos answering, bytes, time left. Without a terminal, lines.
 
     Of several processes only rank 0 shows one."""
     if not Ranks.here().first:
         yield Notes()
+        return
+    if not console.is_terminal:
+        yield Notes(_lines(title), lambda sentence: console.print(escape(sentence), highlight=False))
         return
     bar = Progress(
         TextColumn("[bold]{task.description}"),
@@ -79,24 +83,42 @@ def training_notes(title: str) -> Iterator[Notes]:
 
     def show(progress: Round, federation: Federation) -> None:
         nonlocal shown
-        for name, why in progress.failures.items():
-            bar.console.print(f"[yellow]round {progress.round}: {escape(name)} was left out. {escape(why)}[/yellow]")
+        _tell_failures(progress)
         now = time.monotonic()
-        if now - shown < 0.1 and progress.round < progress.rounds:
+        if now - shown < OFTEN and progress.round < progress.rounds:
             return
         shown = now
         bar.start()
         bar.update(task, total=progress.rounds, completed=progress.round, facts=_facts(progress, federation))
 
     task = bar.add_task(title, total=None, facts="")
-    if console.is_terminal:
-        bar.start()  # where it can be taken away again, it shows before the first round that something happens
+    bar.start()
     try:
         yield Notes(show, lambda sentence: bar.console.print(escape(sentence), highlight=False))
     finally:
         bar.live.transient = not shown  # a bar that never moved is not left above an error
         if bar.live.is_started:
             bar.stop()
+
+
+def _lines(title: str) -> Callable[[Round, Federation], None]:
+    """For a file that is read while it grows: a line where a phase begins, then every minute, and at the end."""
+    phase, shown = "", 0.0
+
+    def show(progress: Round, federation: Federation) -> None:
+        nonlocal phase, shown
+        _tell_failures(progress)
+        now = time.monotonic()
+        if progress.phase != phase or now - shown >= SELDOM or progress.round == progress.rounds:
+            phase, shown = progress.phase, now
+            console.print(escape(f"{title}: {_facts(progress, federation)}"), highlight=False, soft_wrap=True)
+
+    return show
+
+
+def _tell_failures(progress: Round) -> None:
+    for name, why in progress.failures.items():
+        console.print(f"[yellow]round {progress.round}: {escape(name)} was left out. {escape(why)}[/yellow]")
 
 
 @contextmanager

@@ -112,7 +112,9 @@ DEMO = (
 def train(
     recipe_name: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe's name, or your own .toml file.")],
     problem: Annotated[str | None, typer.Option(help="A problem of the recipe; the first by default.")] = None,
-    method: Annotated[str | None, typer.Option(help="A method of the recipe; the first by default.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="A method of the recipe, the first by default; or another than the file's own.")
+    ] = None,
     scale: Annotated[str, typer.Option(help="smoke, small or paper.")] = "small",
     seed: Annotated[int | None, typer.Option(help="Seed of everything but the data; 0, or the file's own.")] = None,
     engine: Annotated[

@@ -137,6 +137,8 @@ def load_attribute(path: str | Path, attribute: str) -> list[str]:
 
 
 def _arrays(path: Path, known: set[str]) -> dict[str, numpy.ndarray]:
+    if path.is_dir():
+        raise UsageError(f"'{path.name}' is a folder. If it holds pictures, write 'folder:{path.name}'.")
     if path.suffix not in {".npy", ".npz"}:
         raise UsageError(f"'{path.name}' is neither .npy nor .npz; save the points with numpy.save or numpy.savez.")
     try:

@@ -11,6 +11,7 @@ generated = integrate(field, fresh_x0, nfe=10).x1
 from anabranch.flow import conditioning, unet
 from anabranch.flow._average import MovingAverage
 from anabranch.flow._compiled import attempt, compile_in_place, is_compiled
+from anabranch.flow._convolutions import convolutions
 from anabranch.flow._networks import PotentialMLP, VelocityMLP, network, register_network
 from anabranch.flow._paths import (
     BridgePath,
@@ -40,6 +41,7 @@ __all__ = [
     "attempt",
     "compile_in_place",
     "conditioning",
+    "convolutions",
     "integrate",
     "is_compiled",
     "network",

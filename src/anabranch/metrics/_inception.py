@@ -5,8 +5,7 @@ Features of any other network give another distance, which must not be called FI
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from anabranch.data import weights
 from anabranch.errors import DataError, UsageError
+from anabranch.flow import convolutions
 from anabranch.metrics._inception_network import FEATURES, SIDE, network
 from anabranch.metrics._pixels import resize
 
@@ -79,22 +79,9 @@ class Inception:
     def _forward(self, images: Tensor, whole: bool) -> Tensor:
         """`whole` is a batch such as most are; for the last one, which may be smaller, no kernels are tried."""
         x = (resize(images, SIDE, SIDE) - 128) / 128
-        with _convolutions("tf32" if self.tf32 else "ieee", whole and self.device.type == "cuda"):
+        with convolutions("tf32" if self.tf32 else "ieee", tried=whole and self.device.type == "cuda"):
             found: Tensor = self.module(x.expand(-1, 3, -1, -1))
         return found
-
-
-@contextmanager
-def _convolutions(precision: str, tried: bool) -> Iterator[None]:
-    """GPUs round convolutions to ten bits unless told not to, whatever is said of matrix products. If `tried`, those
-    kernels are taken that turn out to be the fastest, unless who started the program wants the same bits always."""
-    settings, cudnn = torch.backends.cudnn.conv, torch.backends.cudnn  # type: ignore[attr-defined]
-    before = settings.fp32_precision, cudnn.benchmark
-    settings.fp32_precision, cudnn.benchmark = precision, cudnn.benchmark or (tried and not cudnn.deterministic)
-    try:
-        yield
-    finally:
-        settings.fp32_precision, cudnn.benchmark = before
 
 
 def _check_range(images: Tensor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from anabranch.methods.dcfm import (
 )
 from anabranch.methods.experts import ExpertSettings
 from anabranch.methods.ffm import (
+    IMAGE_NETWORKS,
     PRESETS,
     CouplingSettings,
     FlowMatching,
@@ -148,6 +149,11 @@ def from_dict(values: Mapping[str, Any]) -> Config:
             f"[privacy] guards gradients and lookups, and '{config.method}' sends experts, whole; nothing would be"
             " guarded. Leave the section out."
         )
+    if config.flow.network not in IMAGE_NETWORKS and replace(config.images, shape=()) != ImageSettings():
+        raise UsageError(
+            f"[images] describes a UNet, and flow.network is '{config.flow.network}', which would not look at it; write"
+            ' network = "unet" in [flow], or leave all but images.shape out.'
+        )
     if config.run.minutes and (config.composes or config.compares):
         raise UsageError(
             f"run.minutes ends the training of one flow early, and '{config.method}' has stages that must all be whole;"
@@ -156,8 +162,11 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     return config
 
 
-def from_toml(path: str | Path) -> Config:
-    """A config from one's own TOML file: `method = "sd"` or another preset, then sections. Files lie beside it."""
+def from_toml(path: str | Path, method: str | None = None) -> Config:
+    """A config from one's own TOML file: `method = "sd"` or another preset, then sections. Files lie beside it.
+
+    Another `method` takes the place of the file's; all that the file says beside holds for it as well.
+    """
     path = Path(path)
     try:
         values = tomllib.loads(path.read_text())
@@ -177,10 +186,13 @@ def from_toml(path: str | Path) -> Config:
     composition = values.get("composition", {})
     if isinstance(composition, dict) and isinstance(composition.get("experts_from"), str):
         composition["experts_from"] = str((path.parent / composition["experts_from"]).resolve())
-    method, presets = values.get("method", "own"), {**PRESETS, **COMPOSITIONS, FEDWAD: {}}
-    if "method" in values and method not in presets:
-        raise unknown("method", str(method), presets)
-    return from_dict({"problem": path.stem, **merged(presets.get(method, {}), values)})
+    presets: Mapping[str, Any] = {**PRESETS, **COMPOSITIONS, FEDWAD: {}}
+    if method is not None:
+        values["method"] = method
+    chosen = values.get("method", "own")
+    if "method" in values and chosen not in presets:
+        raise unknown("method", str(chosen), presets)
+    return from_dict({"problem": path.stem, **merged(presets.get(chosen, {}), values)})
 
 
 def _beside(path: Path, name: str) -> str:
@@ -235,6 +247,8 @@ def _place(key: str, idle: Iterable[str]) -> tuple[str | None, str]:
         return section, name
     if key == "seed":
         return None, key
+    if key == "method":
+        raise UsageError("A method brings settings of its own along; choose one with --method.")
     asked = {section: keys for section, keys in names.items() if section not in idle}
     for section, keys in asked.items():
         if key in keys:

@@ -69,8 +69,9 @@ def _pixels(found: ImageSet, side: int) -> Pixels:
 def check_shape(config: Config, shape: tuple[int, ...]) -> None:
     """Refuses a network for images of another shape than the data's."""
     if config.images.shape and tuple(config.images.shape) != shape:
-        raise DataError(
-            f"images.shape is {list(config.images.shape)}, and images of '{config.data.target}' are {list(shape)};"
+        whose = "the silos" if config.data.files else f"'{config.data.target}'"
+        raise UsageError(
+            f"images.shape is {list(config.images.shape)}, and images of {whose} are {list(shape)};"
             f" write images.shape = {list(shape)}."
         )
 

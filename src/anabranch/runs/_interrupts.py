@@ -12,7 +12,8 @@ from anabranch.runs._folder import RunFolder
 
 @contextmanager
 def interrupts(tell: Callable[[], None]) -> Iterator[threading.Event]:
-    """Ctrl-C sets the event and has `tell` called within the instant; a second one stops at once.
+    """Ctrl-C sets the event and has `tell` called within the instant; a second one stops at once. So does SIGTERM, by
+    which schedulers and containers end a program.
 
     `tell` runs in a thread of its own: a signal handler may have interrupted somebody who holds the console.
     """
@@ -23,6 +24,7 @@ def interrupts(tell: Callable[[], None]) -> Iterator[threading.Event]:
 
     def note(number: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         event.set()
 
     def watch() -> None:
@@ -32,11 +34,12 @@ def interrupts(tell: Callable[[], None]) -> Iterator[threading.Event]:
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
-    before = signal.signal(signal.SIGINT, note)
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield event
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         over.set()
         event.set()  # nothing to tell any more: the watcher ends
         watcher.join(timeout=1.0)

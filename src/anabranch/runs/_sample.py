@@ -10,13 +10,21 @@ from torch import Tensor
 
 from anabranch.coupling import Source
 from anabranch.data import Cloud, Encoder, Table, shape
-from anabranch.errors import UsageError
+from anabranch.errors import CheckpointError, UsageError
 from anabranch.flow import Flow, integrate
 from anabranch.methods.ffm import FlowMatching, FlowServer
 from anabranch.runs._build import source_points
 from anabranch.runs._config import Config
 from anabranch.runs._folder import RunFolder
-from anabranch.runs._sample_drawing import Computing, Drawing, Sampling, check_solver, facts_of, last_checkpoint
+from anabranch.runs._sample_drawing import (
+    Computing,
+    Drawing,
+    Sampling,
+    check_solver,
+    facts_of,
+    last_checkpoint,
+    tell_of_what_is_to_come,
+)
 from anabranch.runs._sample_noise import noise_of
 
 ADAPTIVE = "dopri5"
@@ -38,6 +46,12 @@ def open_flow(run: Path, count: int, sampling: Sampling, computing: Computing | 
         raise UsageError(f"{run} ran '{config.method}', which composes attributes; sample it with draw_composed.")
     check_solver(sampling.nfe, sampling.solver)
     checkpoint = last_checkpoint(folder)
+    if not int(checkpoint.state["flow/steps"]):
+        raise CheckpointError(
+            f"At round {checkpoint.round} the flow of {run} is untrained: other things come before it. Go on with"
+            f" 'anabranch resume {run}', then sample."
+        )
+    tell_of_what_is_to_come(folder, checkpoint)
     shape_of_images, dimension = tuple(config.images.shape), int(checkpoint.facts["dimension"])
     device = computing.place(bool(shape_of_images))
     settings = _settings(config.settings, computing, sampling.solver, device)

@@ -25,6 +25,7 @@ from anabranch.runs._sample_drawing import (
     exhausted,
     facts_of,
     last_checkpoint,
+    tell_of_what_is_to_come,
 )
 from anabranch.runs._sample_noise import gaussian_noise
 from anabranch.runs._stored import Stored, stored_mixture
@@ -123,7 +124,9 @@ def _opened(run: Path) -> tuple[Checkpoint, Stored]:
             " and --weights."
         )
     checkpoint = last_checkpoint(folder)
-    return checkpoint, stored_mixture(config, checkpoint)
+    stored = stored_mixture(config, checkpoint)
+    tell_of_what_is_to_come(folder, checkpoint)
+    return checkpoint, stored
 
 
 def drawn(stored: Stored, codes: Tensor, sampling: Sampling, batch: int = 0) -> ComposedSamples:

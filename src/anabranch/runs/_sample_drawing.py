@@ -169,6 +169,16 @@ def last_checkpoint(folder: RunFolder) -> Checkpoint:
     return checkpoint
 
 
+def tell_of_what_is_to_come(folder: RunFolder, checkpoint: Checkpoint) -> None:
+    """Warns that samples are of a run that has not come to its end."""
+    if not folder.finished:
+        warnings.warn(
+            f"{folder.path} has not finished: these are samples as of round {checkpoint.round}. 'anabranch resume"
+            f" {folder.path}' goes on with it.",
+            stacklevel=3,
+        )
+
+
 def facts_of(folder: RunFolder, checkpoint: Checkpoint, sampling: Sampling) -> dict[str, Any]:
     """What tells samples of a run from others: which run, when, and how they were drawn."""
     identity = folder.path / "identity"  # read only: sampling changes nothing in a run folder

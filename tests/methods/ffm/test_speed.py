@@ -170,6 +170,15 @@ class TestCompiling:
             rows.append(velocity.rows)
         assert rows == [3, 3, 6, 6, 6] and quick["unique_graphs"] == 2
 
+    def test_the_size_of_passes_stays_with_the_network(self, quick):
+        """Who comes after one that had said what is to come fills up its few points."""
+        server, _ = server_of(settings_of(compile=True))
+        server.velocity().prepare(torch.zeros(8, 16), 0)
+        later = server.velocity()
+        assert later(torch.zeros(3, 16), torch.tensor(0.5)).shape == (3, 16) and later.rows == 8
+        assert quick["unique_graphs"] == 1
+        assert server_of(settings_of(compile=True))[0].velocity().rows == 0
+
     def test_a_second_size_is_compiled_for_that_size(self, quick):
         """Were it taken for a sign that there may be any, the compiler would not choose how maps lie in memory."""
         field = flow_network(settings_of(), 16)
@@ -223,6 +232,26 @@ class TestTuned:
         with speed.tuned(settings_of(precision="tf32"), GPU):
             assert self.values() == (True, "high")
         assert self.values() == before
+
+    def test_exact_products_are_those_of_convolutions_too(self):
+        before, convolutions = self.values(), torch.backends.cudnn.conv.fp32_precision
+        with speed.tuned(settings_of(precision="tf32"), GPU, exact=True):
+            assert self.values() == (True, "highest") and torch.backends.cudnn.conv.fp32_precision == "ieee"
+        assert self.values() == before and torch.backends.cudnn.conv.fp32_precision == convolutions
+
+    def test_what_was_compiled_before_is_found_on_disk_after(self, monkeypatch):
+        """The switch is part of its name there, and must be spelled alike."""
+        monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **options: None)
+        products, before = torch.backends.cuda.matmul, torch.backends.cuda.matmul.fp32_precision
+        products.fp32_precision = "none"  # as it is in a program that has just begun
+        try:
+            speed.compile_flow(torch.nn.Identity(), settings_of(compile=True), GPU)
+            spelled = products.fp32_precision
+            with speed.tuned(settings_of(precision="tf32"), GPU):
+                assert products.fp32_precision != spelled
+            assert products.fp32_precision == spelled
+        finally:
+            products.fp32_precision = before
 
     @pytest.mark.parametrize(("device", "network"), [(CPU, "unet"), (GPU, "mlp")])
     def test_nothing_changes_elsewhere(self, device, network):

@@ -50,11 +50,13 @@ def test_dopri5_is_computed_in_32_bits_whatever_the_flow_was_trained_in(everythi
     monkeypatch.setattr(
         FlowServer,
         "velocity_of",
-        staticmethod(lambda settings, *rest: asked.append(settings.flow.precision) or real(settings, *rest)),
+        staticmethod(
+            lambda settings, *rest, exact: asked.append((settings.flow.precision, exact)) or real(settings, *rest)
+        ),
     )
     for precise in (False, True):
         study.velocity_of(one.folder / study.RUN, config, precise)
-    assert asked == ["bfloat16", "float32"]
+    assert asked == [("bfloat16", False), ("float32", True)]
 
 
 def test_what_is_ready_compiles_before_the_clock_runs(everything, monkeypatch):

@@ -46,7 +46,7 @@ class Configuration:
             if height not in self.heights:
                 raise UsageError(
                     f"There is no map of height {height} to attend over: those of this UNet are "
-                    f"{', '.join(map(str, self.heights))}. Name some of these, or none: attention = ()."
+                    f"{', '.join(map(str, self.heights))}. Name some of these, or none: attention = []."
                 )
         attended = [width for level, width in enumerate(self.widths) if self.attends(level)]
         for width in (*attended, self.widths[-1]):

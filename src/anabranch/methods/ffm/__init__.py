@@ -25,6 +25,7 @@ from anabranch.methods.ffm._presets import PRESETS, TrainedFlow, preset, train_f
 from anabranch.methods.ffm._semidiscrete import dual_of, place
 from anabranch.methods.ffm._server import FlowServer, Phase, Progress
 from anabranch.methods.ffm._settings import (
+    IMAGE_NETWORKS,
     CouplingSettings,
     FlowMatching,
     FlowSettings,
@@ -36,6 +37,7 @@ from anabranch.methods.ffm._settings import (
 )
 
 __all__ = [
+    "IMAGE_NETWORKS",
     "PRESETS",
     "Award",
     "Awarded",

@@ -240,7 +240,7 @@ def evaluated(field: nn.Module, settings: FlowMatching, x: Tensor, t: Tensor) ->
         return exact
     # Not by autocast, which would go back and forth: all inside is in half precision, points outside are not.
     half = dict(zip(named, rounded(list(named.values())), strict=True))
-    value: Tensor = functional_call(field, half, (x, t))
+    value: Tensor = functional_call(field, half, (x, t), tie_weights=False)  # none are, and to look for them takes long
     return value
 
 

@@ -78,13 +78,18 @@ class FlowServer(Phased):
 
     @staticmethod
     def velocity_of(
-        settings: FlowMatching, dimension: int, state: dict[str, Tensor], device: torch.device | str = "cpu"
+        settings: FlowMatching,
+        dimension: int,
+        state: dict[str, Tensor],
+        device: torch.device | str = "cpu",
+        exact: bool = False,
     ) -> FlowVelocity:
-        """v(x, t) of a checkpoint's averaged parameters, computed there; needs neither silos nor data."""
+        """v(x, t) of a checkpoint's averaged parameters, computed there; needs neither silos nor data. `exact`: see
+        `FlowVelocity`."""
         empty = flow_network(settings, dimension, device=device).eval()
         average = MovingAverage({name: p.detach() for name, p in empty.named_parameters()}, settings.flow.average)
         average.load({n.removeprefix("average/"): t for n, t in state.items() if n.startswith("average/")})
-        return FlowVelocity(empty, settings, average.parameters)
+        return FlowVelocity(empty, settings, average.parameters, exact)
 
     def state(self) -> dict[str, Tensor]:
         """Everything a checkpoint of the server must hold."""

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from anabranch.flow import compile_in_place
+from anabranch.flow import compile_in_place, convolutions
 from anabranch.methods.ffm._settings import IMAGE_NETWORKS, FlowMatching
 
 # How maps lie in a GPU's memory. What decides it is the time of a training step of `anabranch bench images`, which was
@@ -37,6 +37,9 @@ def layout(settings: FlowMatching, device: torch.device) -> dict[str, object]:
 def compile_flow(module: nn.Module, settings: FlowMatching, device: torch.device) -> None:
     """Has passes of the flow's network compiled, with its maps as `LAYOUT` says; if it is to be compiled there."""
     if compiles(settings, device):
+        # What is compiled is kept on disk under all of torch's switches, of which this one is spelled in another way
+        # once somebody has set it: spelled so from the start, it is found again.
+        torch.set_float32_matmul_precision(torch.get_float32_matmul_precision())
         compile_in_place(module, channels_last=LAYOUT == "compiler" and of_images(settings, device))
 
 
@@ -49,18 +52,18 @@ def compiles(settings: FlowMatching, device: torch.device) -> bool:
 
 
 @contextmanager
-def tuned(settings: FlowMatching, device: torch.device) -> Iterator[None]:
+def tuned(settings: FlowMatching, device: torch.device, exact: bool = False) -> Iterator[None]:
     """Within, a GPU's convolutions are computed in the way that was fastest when tried; with the precision "tf32",
-    products of matrices are rounded as well. What was set before holds again afterwards."""
+    products of matrices are rounded as well, and if it is to be `exact`, no products of 32 bits are, not even those of
+    convolutions. What was set before holds again afterwards."""
     if not of_images(settings, device):
         yield
         return
-    benchmark, products = torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
-    torch.backends.cudnn.benchmark = not torch.backends.cudnn.deterministic
-    if settings.flow.precision == "tf32":
-        torch.set_float32_matmul_precision("high")
+    products = torch.get_float32_matmul_precision()
+    if exact or settings.flow.precision == "tf32":
+        torch.set_float32_matmul_precision("highest" if exact else "high")
     try:
-        yield
+        with convolutions("ieee" if exact else None, tried=True):
+            yield
     finally:
-        torch.backends.cudnn.benchmark = benchmark
         torch.set_float32_matmul_precision(products)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -11,6 +13,8 @@ from anabranch.methods.ffm._half import computes_in_half
 from anabranch.methods.ffm._settings import FlowMatching
 from anabranch.methods.ffm._speed import AUTO_ROWS, compile_flow, tuned
 
+_ROWS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # of a compiled pass of the network
+
 
 class FlowVelocity:
     """v(x, t) of a network with these parameters, which are copied, at points x (n, d) and a time t.
@@ -19,15 +23,17 @@ class FlowVelocity:
     all passes have one number of `rows`: points are taken in parts of so many, the last of which is filled up, so that
     nothing is compiled twice. Rows do not mix: what is filled in changes no other. Who knows what is to come says so
     (`prepare`); otherwise parts are as large as what came first, and twice as much is a reason to take larger ones.
+    With `exact`, numbers of 32 bits are not rounded where they are multiplied, which GPUs do in convolutions.
     """
 
-    def __init__(self, module: nn.Module, settings: FlowMatching, parameters: dict[str, Tensor]) -> None:
-        self.module, self.settings = module, settings
+    def __init__(
+        self, module: nn.Module, settings: FlowMatching, parameters: dict[str, Tensor], exact: bool = False
+    ) -> None:
+        self.module, self.settings, self.exact = module, settings, exact
         self.like = next(iter(parameters.values())).new_zeros(())
         self.device = self.like.device
         dtype = torch.bfloat16 if computes_in_half(settings, self.device) else self.like.dtype
         self.parameters = {name: tensor.to(dtype, copy=True) for name, tensor in parameters.items()}
-        self.rows = 0  # of a compiled pass
         self._prepared = False
         self._evaluated = 0
 
@@ -36,13 +42,18 @@ class FlowVelocity:
         """Whether passes are compiled by now."""
         return is_compiled(self.module)
 
+    @property
+    def rows(self) -> int:
+        """Those of a compiled pass, whoever had the network compiled; 0 before the first."""
+        return _ROWS.get(self.module, 0)
+
     def prepare(self, x: Tensor, evaluations: int) -> None:
         """Gets ready for points such as x (n, d), n at a time, and so many `evaluations` of single points in all.
 
         What takes its time once is done now, and in no clock: compiling, if it is to pay, and choosing kernels.
         """
         self._compile(at_once=evaluations >= AUTO_ROWS)
-        self.rows, self._prepared = len(x), True
+        _ROWS[self.module], self._prepared = len(x), True
         self(x, x.new_zeros(()))
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # its work is begun, not done, when a call returns
@@ -52,7 +63,7 @@ class FlowVelocity:
         self._evaluated += len(x)
         inputs = x.to(self.like), t.to(self.device)
         slopes = x.requires_grad and torch.is_grad_enabled()  # code with and without is compiled apart
-        with tuned(self.settings, self.device), torch.set_grad_enabled(slopes):
+        with tuned(self.settings, self.device, self.exact), torch.set_grad_enabled(slopes):
             value = attempt(self.module, lambda: self._in_parts(*inputs))
         return value.to(x)
 
@@ -64,7 +75,7 @@ class FlowVelocity:
         if not self.compiled:
             return self._pass(x, t)
         if len(x) >= 2 * self.rows and not self._prepared:
-            self.rows = len(x)
+            _ROWS[self.module] = len(x)
         parts = [slice(start, start + self.rows) for start in range(0, len(x), max(1, self.rows))]
         found = [self._pass(self._filled(x[part]), self._filled(t[part]) if t.ndim else t) for part in parts]
         return torch.cat(found)[: len(x)] if found else x
@@ -75,5 +86,5 @@ class FlowVelocity:
         return torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) if missing else x
 
     def _pass(self, x: Tensor, t: Tensor) -> Tensor:
-        value: Tensor = functional_call(self.module, self.parameters, (x, t))
+        value: Tensor = functional_call(self.module, self.parameters, (x, t), tie_weights=False)
         return value

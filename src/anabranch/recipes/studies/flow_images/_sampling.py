@@ -69,12 +69,13 @@ def make_ready(
 def velocity_of(folder: Path, config: Config, precise: bool = False) -> tuple[FlowVelocity, torch.device]:
     """The averaged flow of a finished run, where it is computed.
 
-    `precise` computes it in 32 bits whatever it was trained in: dopri5 would take the rounding of 16 bits for errors of
-    its steps, and make them ever smaller.
+    `precise` computes it in 32 bits, all of them, whatever it was trained in: dopri5 would take the rounding of 16 bits
+    for errors of its steps, and make them ever smaller.
     """
     checkpoint, _ = RunFolder(folder).load_checkpoint()
     assert checkpoint is not None
     device, settings = device_of(config), config.settings
     if precise:
         settings = replace(settings, flow=replace(settings.flow, precision="float32"))
-    return FlowServer.velocity_of(settings, int(checkpoint.facts["dimension"]), checkpoint.state, device), device
+    dimension = int(checkpoint.facts["dimension"])
+    return FlowServer.velocity_of(settings, dimension, checkpoint.state, device, exact=precise), device
