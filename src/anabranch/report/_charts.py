@@ -234,7 +234,11 @@ def plain_log(axes: Axes, counts: list[int] | None) -> None:
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.xaxis.set_minor_locator(NullLocator())
     low, high = axes.get_ylim()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 200 else (1.0,)))
+    fine, usual = (
+        (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0),
+        (1.0, 2.0, 5.0),
+    )  # two ticks would not tell that steps are unequal
+    axes.yaxis.set_major_locator(LogLocator(subs=fine if high / low < 10 else usual if high / low < 200 else (1.0,)))
     axes.yaxis.set_major_formatter(_formatter(lambda value: f"{value:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
 

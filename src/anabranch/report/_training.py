@@ -111,6 +111,7 @@ def _panel(axes: Axes, curves: Curves, looks: Looks, settles: bool) -> None:
     elif min(min(y) for _, y in curves.values()) > 0:
         axes.set_yscale("log")
         plain_log(axes, None)
+        axes.set_ylabel("logarithmic", fontsize=9)
     axes.set_xlabel("round of its phase")
     axes.set_xlim(left=0)
     label_ends(axes, ends, gap=0.085)
