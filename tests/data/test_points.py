@@ -4,7 +4,7 @@ import numpy
 import pytest
 import torch
 
-from anabranch.data import check_points, load_points, split
+from anabranch.data import Pixels, check_points, load_points, split
 from anabranch.errors import DataError, UsageError
 from anabranch.seeds import generator
 
@@ -119,7 +119,7 @@ def test_other_files_get_sentences(tmp_path):
     (tmp_path / "text.npy").write_text("no array")
     (tmp_path / "empty.npy").touch()
     for name, sentence in [
-        ("misspelt.npz", "holds labels, x; it must hold x and may hold label"),
+        ("misspelt.npz", "holds labels, x; it must hold x, or images, and may hold label"),
         ("short.npz", "needs 3 whole numbers"),
         ("real.npz", "needs 3 whole numbers"),
         ("flat.npy", r"'flat.npy' holds an array of shape \(3,\)"),
@@ -134,3 +134,20 @@ def test_other_files_get_sentences(tmp_path):
         load_points(tmp_path)
     with pytest.raises(UsageError, match=r"neither .npy nor .npz"):
         load_points(tmp_path / "points.pt")
+
+
+@pytest.mark.parametrize("colours", [0, 1, 3])
+def test_images_of_bytes_are_the_points_of_pixels(tmp_path, colours):
+    images = torch.randint(0, 256, (5, 4, 6, *([colours] if colours else [])), dtype=torch.uint8)
+    numpy.savez(tmp_path / "images.npz", images=images.numpy(), label=numpy.arange(5))
+    found = load_points(tmp_path / "images.npz")
+    first = images.permute(0, 3, 1, 2) if colours else images[:, None]
+    held = Pixels(first.flatten(1), torch.arange(5), tuple(first.shape[1:]))
+    assert torch.equal(found.x, held.x) and torch.equal(found.label, held.label)
+
+
+@pytest.mark.parametrize("images", [numpy.zeros((5, 4, 6), numpy.float32), numpy.zeros((5, 3, 4, 6), numpy.uint8)])
+def test_images_that_are_none_are_refused(tmp_path, images):
+    numpy.savez(tmp_path / "images.npz", images=images)
+    with pytest.raises(DataError, match="they must be bytes"):
+        load_points(tmp_path / "images.npz")

@@ -79,6 +79,15 @@ def test_another_method_takes_the_place_of_the_files_own(tmp_path):
         from_toml(path, "lott")
 
 
+def test_images_are_judged_briefly_unless_asked_otherwise(tmp_path):
+    path = tmp_path / "mine.toml"
+    text = '[flow]\nnetwork = "unet"\n[images]\nshape = [1, 8, 8]\n'
+    path.write_text(text)
+    assert (from_toml(path).evaluation.nfe, from_toml(path).evaluation.points) == ((1, 3, 10), 64)
+    path.write_text(text + "[evaluation]\npoints = 5\n")
+    assert from_toml(path).evaluation.points == 5 and 100 in from_toml(path).evaluation.nfe
+
+
 def test_a_section_that_the_network_would_not_look_at_is_refused():
     with pytest.raises(UsageError, match=r"flow.network is 'mlp'.*write network = \"unet\""):
         from_dict({"images": {"shape": [3, 16, 16], "channels": 32}})

@@ -76,7 +76,7 @@ class TestInit:
         arrays = {"color": np.array(["red", "blue"] * 15), "digit": np.arange(30) % 3}
         np.savez(tmp_path / "a.npz", x=np.zeros((30, 2)), **arrays)
         code, output = run("init", tmp_path / "north", "--data", tmp_path / "a.npz", "--method", "lot")
-        assert code == 1 and "it must hold x and may hold label" in output and not (tmp_path / "north").exists()
+        assert code == 1 and "it must hold x, or images, and may hold" in output and not (tmp_path / "north").exists()
         assert run("init", tmp_path / "north", "--data", tmp_path / "a.npz", "--method", "ddm")[0] == 0
 
 

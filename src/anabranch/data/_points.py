@@ -106,7 +106,8 @@ def split(count: int, fraction: float, generator: torch.Generator) -> Split:
 
 
 def load_points(path: str | Path, attribute: str = "") -> Points:
-    """Points from a `.npy` array (n, d), or from a `.npz` archive with `x` (n, d) and perhaps `label` (n,).
+    """Points from a `.npy` array (n, d), or from a `.npz` archive with `x` (n, d) and perhaps `label` (n,). Instead of
+    `x` there may be `images` of bytes (n, height, width) or (n, height, width, colours), as `anabranch sample` writes.
 
     Nothing is unpickled; without labels every point has label 0. An archive may also hold the named attribute.
     """
@@ -154,8 +155,22 @@ def _arrays(path: Path, known: set[str]) -> dict[str, numpy.ndarray]:
         raise DataError(
             f"'{path.name}' does not hold plain arrays; it is damaged, or holds objects, which are never unpickled."
         ) from error
+    if "images" in arrays and "x" not in arrays:
+        arrays["x"] = _rows(arrays.pop("images"), path.name)
     if "x" not in arrays or not arrays.keys() <= known:
         raise DataError(
-            f"'{path.name}' holds {', '.join(sorted(arrays)) or 'nothing'}; it must hold x and may hold label."
+            f"'{path.name}' holds {', '.join(sorted(arrays)) or 'nothing'}; it must hold x, or images, and may hold"
+            " label."
         )
     return arrays
+
+
+def _rows(images: numpy.ndarray, name: str) -> numpy.ndarray:
+    """Images of bytes as points: numbers from −1 to 1, colour after colour, row by row."""
+    if images.dtype != numpy.uint8 or images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] not in (1, 3)):
+        raise DataError(
+            f"'{name}' holds images of shape {images.shape} and type {images.dtype}; they must be bytes (uint8), with"
+            " sides (n, height, width) or (n, height, width, colours), of one colour or three."
+        )
+    colours_first = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
+    return colours_first.reshape(len(images), -1).astype(numpy.float32) / numpy.float32(127.5) - 1

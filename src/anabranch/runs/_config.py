@@ -64,6 +64,7 @@ SECTIONS: dict[str, type] = {
 COMPOSED = ("experts", "federated", "peers", "student", "mixture", "composition")  # what only compositions look at
 PLAIN = ("flow", "coupling", "potential", "semidiscrete", "images")  # and what they do not
 FEDWAD = "fedwad"  # the method that trains nothing
+BRIEFLY = {"nfe": [1, 3, 10], "points": 64}  # of images: as many as of points would take longer than to train
 LABELS = ("recipe", "scale", "problem", "method")
 
 
@@ -186,6 +187,8 @@ def from_toml(path: str | Path, method: str | None = None) -> Config:
     composition = values.get("composition", {})
     if isinstance(composition, dict) and isinstance(composition.get("experts_from"), str):
         composition["experts_from"] = str((path.parent / composition["experts_from"]).resolve())
+    if isinstance(flow, dict) and flow.get("network") in IMAGE_NETWORKS:
+        values.setdefault("evaluation", BRIEFLY)
     presets: Mapping[str, Any] = {**PRESETS, **COMPOSITIONS, FEDWAD: {}}
     if method is not None:
         values["method"] = method
