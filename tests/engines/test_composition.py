@@ -47,6 +47,7 @@ def test_sites_train_the_experts_of_one_process(config, local, tmp_path, engine)
     assert torch.equal(draw_composed(path, NOVEL, 3).x, draw_composed(local[0], NOVEL, 3).x)
     counted = [json.loads(line) for line in (path / "answers.jsonl").read_text().splitlines()]
     for site in (path / "sites").iterdir():
+        assert site.stat().st_mode & 0o777 == 0o700  # it holds a copy of the data
         logged = list(read_log(site / "audit.jsonl"))
         assert {entry["verdict"] for entry in logged} == {"answered"}
         assert [entry["answer"] for entry in logged] == [

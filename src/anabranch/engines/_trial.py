@@ -49,21 +49,24 @@ def _write_data(config: Config, root: Path) -> dict[str, SiteData]:
         return _write_attributed(config, root)
     if config.data.tables:
         for name, table in tables_of(config.data).items():
-            (root / name).mkdir(parents=True, exist_ok=True)
-            table.write(root / name / "data.csv")
+            table.write(_own_folder(root, name) / "data.csv")
         return dict.fromkeys(tables_of(config.data), SiteData("data.csv"))
     parts = points_of(config.data)
     for name, points in parts.items():
-        (root / name).mkdir(parents=True, exist_ok=True)
-        np.savez(root / name / "data.npz", x=points.x.numpy(), label=points.label.numpy())
+        np.savez(_own_folder(root, name) / "data.npz", x=points.x.numpy(), label=points.label.numpy())
     return dict.fromkeys(parts, SiteData("data.npz"))
+
+
+def _own_folder(root: Path, name: str) -> Path:
+    """A site's folder; its copy of the data is readable by whoever started the trial alone."""
+    (root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return root / name
 
 
 def _write_attributed(config: Config, root: Path) -> dict[str, SiteData]:
     """Samples with attributes; every site is told all outcomes, in the order in which one process would have them."""
     parts = attributed_parts(config.data)
     for name, part in parts.items():
-        (root / name).mkdir(parents=True, exist_ok=True)
-        save_attributed(root / name / "data.npz", part)
+        save_attributed(_own_folder(root, name) / "data.npz", part)
     space = next(iter(parts.values())).space
     return dict.fromkeys(parts, SiteData("data.npz", attributes=space.names, outcomes=dict(space.attributes)))
