@@ -19,6 +19,7 @@ from anabranch.cli._data import app as data_verbs
 from anabranch.cli._data import read_pictures
 from anabranch.cli._distance import distance
 from anabranch.cli._federation import app as federation_verbs
+from anabranch.cli._fid import fid
 from anabranch.cli._sample import sample
 from anabranch.cli._show import cell_watch, console, print_checks, print_table, sentences, training_notes
 from anabranch.cli._sites import app as site_verbs
@@ -37,7 +38,7 @@ app.add_typer(site_verbs, name="site")
 app.add_typer(federation_verbs, name="federation")
 app.add_typer(data_verbs, name="data")
 app.add_typer(bench_verbs, name="bench")
-for verb in (distance, cluster, coreset, coverage, sample):
+for verb in (distance, cluster, coreset, coverage, sample, fid):
     app.command()(verb)
 
 Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to; made when missing.")]

@@ -30,7 +30,7 @@ from anabranch.data._partition import (
     iid,
 )
 from anabranch.data._pixels import FLIPS, Pixels, Samples, check_crop
-from anabranch.data._points import Split, check_points, load_attribute, load_points, split
+from anabranch.data._points import Split, check_points, load_attribute, load_image_bytes, load_points, split
 from anabranch.data._shapes import SHAPES, Points, Shape, shape
 from anabranch.data._table import KINDS, MISSING, Table, infer_kinds
 from anabranch.data._weights import WEIGHTS
@@ -74,6 +74,7 @@ __all__ = [
     "infer_kinds",
     "load_attribute",
     "load_folder",
+    "load_image_bytes",
     "load_images",
     "load_points",
     "merge",

@@ -137,26 +137,20 @@ def load_attribute(path: str | Path, attribute: str) -> list[str]:
     return [str(value) for value in values.tolist()]
 
 
+def load_image_bytes(path: str | Path) -> Tensor:
+    """The `images` of a `.npz` archive as bytes (n, colours, height, width); they lie there as in `load_points`."""
+    path = Path(path)
+    arrays = _loaded(path)
+    if "images" not in arrays:
+        raise DataError(f"'{path.name}' holds {', '.join(sorted(arrays)) or 'nothing'}, and no array 'images'.")
+    return torch.from_numpy(numpy.ascontiguousarray(_colours_first(arrays["images"], path.name)))
+
+
 def _arrays(path: Path, known: set[str]) -> dict[str, numpy.ndarray]:
-    if path.is_dir():
-        raise UsageError(f"'{path.name}' is a folder. If it holds pictures, write 'folder:{path.name}'.")
-    if path.suffix not in {".npy", ".npz"}:
-        raise UsageError(f"'{path.name}' is neither .npy nor .npz; save the points with numpy.save or numpy.savez.")
-    try:
-        loaded = numpy.load(path, allow_pickle=False)
-        if isinstance(loaded, numpy.ndarray):
-            arrays = {"x": loaded}
-        else:
-            with loaded:
-                arrays = {name: numpy.asarray(loaded[name]) for name in loaded.files}
-    except OSError as error:
-        raise DataError(f"'{path}' cannot be read: {error.strerror or error}.") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"'{path.name}' does not hold plain arrays; it is damaged, or holds objects, which are never unpickled."
-        ) from error
+    arrays = _loaded(path)
     if "images" in arrays and "x" not in arrays:
-        arrays["x"] = _rows(arrays.pop("images"), path.name)
+        first = _colours_first(arrays.pop("images"), path.name)
+        arrays["x"] = first.reshape(len(first), -1).astype(numpy.float32) / numpy.float32(127.5) - 1
     if "x" not in arrays or not arrays.keys() <= known:
         raise DataError(
             f"'{path.name}' holds {', '.join(sorted(arrays)) or 'nothing'}; it must hold x, or images, and may hold"
@@ -165,12 +159,31 @@ def _arrays(path: Path, known: set[str]) -> dict[str, numpy.ndarray]:
     return arrays
 
 
-def _rows(images: numpy.ndarray, name: str) -> numpy.ndarray:
-    """Images of bytes as points: numbers from −1 to 1, colour after colour, row by row."""
+def _loaded(path: Path) -> dict[str, numpy.ndarray]:
+    """All arrays of a file, of which nothing is unpickled."""
+    if path.is_dir():
+        raise UsageError(f"'{path.name}' is a folder. If it holds pictures, write 'folder:{path.name}'.")
+    if path.suffix not in {".npy", ".npz"}:
+        raise UsageError(f"'{path.name}' is neither .npy nor .npz; save the points with numpy.save or numpy.savez.")
+    try:
+        loaded = numpy.load(path, allow_pickle=False)
+        if isinstance(loaded, numpy.ndarray):
+            return {"x": loaded}
+        with loaded:
+            return {name: numpy.asarray(loaded[name]) for name in loaded.files}
+    except OSError as error:
+        raise DataError(f"'{path}' cannot be read: {error.strerror or error}.") from error
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"'{path.name}' does not hold plain arrays; it is damaged, or holds objects, which are never unpickled."
+        ) from error
+
+
+def _colours_first(images: numpy.ndarray, name: str) -> numpy.ndarray:
+    """Images of bytes (n, height, width[, colours]) as (n, colours, height, width)."""
     if images.dtype != numpy.uint8 or images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] not in (1, 3)):
         raise DataError(
             f"'{name}' holds images of shape {images.shape} and type {images.dtype}; they must be bytes (uint8), with"
             " sides (n, height, width) or (n, height, width, colours), of one colour or three."
         )
-    colours_first = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
-    return colours_first.reshape(len(images), -1).astype(numpy.float32) / numpy.float32(127.5) - 1
+    return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)

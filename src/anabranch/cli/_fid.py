@@ -1,0 +1,86 @@
+"""The verb `anabranch fid`: how far pictures are from real ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from anabranch.cli._show import console, print_table, sentences
+from anabranch.cli._silos import Json
+from anabranch.errors import UsageError
+
+if TYPE_CHECKING:
+    from anabranch.metrics import Inception, Reference
+
+
+@sentences
+def fid(
+    made: Annotated[str, typer.Argument(metavar="MADE", help="Pictures that were made: a folder, or an .npz archive.")],
+    real: Annotated[
+        str, typer.Argument(metavar="REAL", help="Real ones: a folder, an .npz archive, or a set, as in cifar10:test.")
+    ],
+    device: Annotated[str, typer.Option(help="auto (a GPU where there is one), cpu or cuda.")] = "auto",
+    batch: Annotated[int, typer.Option(help="How many are looked at at a time, as memory allows.", min=1)] = 64,
+    as_json: Json = False,
+) -> None:
+    """FID and KID of pictures against real ones, by the usual network and its usual conventions.
+
+    Of a trained flow: [bold]anabranch sample RUN --nfe 50 --n 10000 --out made/[/bold], then [bold]anabranch fid made/
+    north/[/bold]. Archives hold bytes under 'images', n x height x width x colours, as 'anabranch sample' writes them.
+    The network comes by [bold]anabranch data get inception[/bold]. Few pictures make FID too large, and a sentence says
+    by how much; compare values of as many pictures alone.
+    """
+    from anabranch.metrics import Inception, fid_report
+    from anabranch.runs import Computing
+
+    inception = Inception.load(device=Computing(device=device).place(images=True))
+    held = _looked_at(real, inception, batch)
+    drawn = _looked_at(made, inception, batch)
+    if drawn.features is None:
+        raise UsageError(f"'{made}' is no pictures that were made.")
+    rows = fid_report(drawn.features, {"real": held})
+    if as_json:
+        typer.echo(json.dumps({"made": made, "real": real, "rows": rows}))
+        return
+    words = {"fid_real": "FID", "kid_real": "KID", "kid_real_error": "its standard error"}
+    lines = [[words[row["metric"]], f"{row['value']:.4g}", str(row["images"]), str(row["real"])] for row in rows]
+    print_table([["", "value", "pictures", "real ones"], *lines], f"{made} against {real}")
+
+
+def _looked_at(name: str, inception: Inception, batch: int) -> Reference:
+    """The pictures of this name, as the network sees them; a set's are kept."""
+    from anabranch.data import load_folder, load_image_bytes
+    from anabranch.metrics import Reference, reference
+
+    path = Path(name)
+    with _bar(name) as progress:
+        if path.is_dir():
+            images = load_folder(path, keep=False).images
+        elif path.suffix == ".npz":
+            images = load_image_bytes(path)
+        elif ":" in name:
+            known, _, split = name.partition(":")
+            return reference(known, split, inception, batch=batch, progress=progress)
+        else:
+            raise UsageError(f"'{name}' is no folder, no .npz archive, and no set's split such as cifar10:test.")
+        return Reference.of(inception.features(images, batch, progress))
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal; elsewhere a line that says what takes its time."""
+    if not console.is_terminal:
+        console.print(f"Looking at {escape(name)}.", highlight=False)
+        yield lambda done, of: None
+        return
+    columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(escape(name), total=None)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
