@@ -23,6 +23,8 @@ target = "digits"
 partition = "iid"
 silos = 2
 images = 60
+flip = "random"
+crop = 0.5
 
 [flow]
 network = "unet"

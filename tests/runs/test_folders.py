@@ -2,7 +2,6 @@
 
 import numpy
 import pytest
-import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -11,6 +10,7 @@ from anabranch.data import Pixels, load_folder
 from anabranch.engines._trial import write_sites
 from anabranch.errors import DataError, UsageError
 from anabranch.runs import build_silos, from_dict, from_toml, images_of
+from anabranch.sites import open_site
 
 RANDOM = numpy.random.default_rng(0)
 TOML = """
@@ -121,9 +121,10 @@ def test_pictures_that_do_not_fit_are_refused(place):
     assert all(silo.data.shape == (1, 4, 4) for silo in silos)
 
 
-def test_sites_hold_the_pictures_as_numbers(place):
-    with pytest.raises(UsageError, match="neither mirrored nor cropped"):
-        write_sites(config(place, files=folders(place), crop=0.5), place / "sites")
-    assert write_sites(config(place, files=folders(place)), place / "sites") == ["north", "south"]
-    with numpy.load(place / "sites" / "north" / "data.npz") as file:
-        assert file["x"].shape == (20, 48) and torch.from_numpy(file["label"]).unique().tolist() == [0, 1]
+def test_sites_of_a_trial_hold_the_same_pictures(place):
+    settings = config(place, files=folders(place), flip="random", crop=0.5, held_out=0.2)
+    assert write_sites(settings, place / "sites") == ["north", "south"]
+    for silo in build_silos(settings)[0]:
+        held = open_site(place / "sites" / silo.name).silo
+        assert held.data.bytes.equal(silo.data.bytes) and held.data.label.equal(silo.data.label)
+        assert held.held_out.equal(silo.held_out) and (held.data.flip, held.data.crop) == ("random", 0.5)

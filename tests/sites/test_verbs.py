@@ -55,7 +55,7 @@ class TestInit:
     @pytest.mark.parametrize(
         ("words", "sentence"),
         [
-            (["--data", "nothing.csv"], "There is no file nothing.csv"),
+            (["--data", "nothing.csv"], "There is no file or folder nothing.csv"),
             (["--data", "rows.csv", "--method", "lott"], "did you mean 'lot'"),
             (["--data", "rows.csv", "--held-out", "1.5"], "a share lies in"),
             (["--data", "rows.csv", "--name", "a/b"], "cannot be a site's name"),

@@ -26,7 +26,9 @@ Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The site's folde
 @sentences
 def init(
     folder: Folder,
-    data: Annotated[Path, typer.Option(help="The site's data: .csv, .npy or .npz. It stays where it is.")],
+    data: Annotated[
+        Path, typer.Option(help="The site's data: .csv, .npy, .npz, or a folder of pictures. It stays where it is.")
+    ],
     name: Annotated[str, typer.Option(help="The site's name; the folder's by default.")] = "",
     method: Annotated[str, typer.Option(help="The method to allow, by its preset's name.")] = "sd-protected",
     columns: Annotated[str, typer.Option(help="Columns of a .csv file to use, separated by commas; all.")] = "",
@@ -35,15 +37,24 @@ def init(
         str,
         typer.Option(help="For methods that compose: arrays of an .npz file, by commas; all but x and shape."),
     ] = "",
+    side: Annotated[
+        int, typer.Option(help="Pictures of a folder: made smaller to so many pixels; 0: as they are.")
+    ] = 0,
+    colours: Annotated[int, typer.Option(help="Pictures of a folder: 1 makes them grey, 3 coloured.")] = 0,
+    flip: Annotated[
+        str, typer.Option(help="Mirror images in training: none, random, or points of their own.")
+    ] = "none",
+    crop: Annotated[float, typer.Option(help="Train on random pieces of images, of at least this share.")] = 1.0,
 ) -> None:
     """Make a site's folder: a commented site.toml and a secret. Nothing of the data is copied."""
     from anabranch.sites import new_settings, write_site
     from anabranch.sites._open import load_silo
 
-    if not data.is_file():
-        raise UsageError(f"There is no file {data}; name the site's data with --data.")
+    if not data.exists():
+        raise UsageError(f"There is no file or folder {data}; name the site's data with --data.")
     chosen, named = (tuple(word.strip() for word in text.split(",") if word.strip()) for text in (columns, attributes))
-    settings = new_settings(folder, data, name, method, chosen, held_out, named)
+    images = {"side": side, "colours": colours, "flip": flip, "crop": crop}
+    settings = new_settings(folder, data, name, method, chosen, held_out, named, **images)
     load_silo(folder, settings)  # data that the site could not open is refused here, as 'site check' would
     write_site(folder, settings)
     typer.echo(f"Wrote {folder / 'site.toml'}. Read it, then: anabranch site check {folder}")

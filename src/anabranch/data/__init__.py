@@ -30,7 +30,16 @@ from anabranch.data._partition import (
     iid,
 )
 from anabranch.data._pixels import FLIPS, Pixels, Samples, check_crop
-from anabranch.data._points import Split, check_points, load_attribute, load_image_bytes, load_points, split
+from anabranch.data._points import (
+    Split,
+    check_points,
+    load_attribute,
+    load_image_bytes,
+    load_points,
+    load_samples,
+    save_images,
+    split,
+)
 from anabranch.data._shapes import SHAPES, Points, Shape, shape
 from anabranch.data._table import KINDS, MISSING, Table, infer_kinds
 from anabranch.data._weights import WEIGHTS
@@ -77,7 +86,9 @@ __all__ = [
     "load_image_bytes",
     "load_images",
     "load_points",
+    "load_samples",
     "merge",
+    "save_images",
     "shape",
     "share_classes",
     "split",

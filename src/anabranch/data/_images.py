@@ -12,6 +12,7 @@ from torch import Tensor
 from anabranch.data._cache import cached
 from anabranch.data._catalogue import known
 from anabranch.data._layouts import SPLITS, Array
+from anabranch.data._pixels import Pixels
 from anabranch.errors import DataError, UsageError, unknown
 
 
@@ -53,6 +54,11 @@ class ImageSet:
     def points(self) -> Tensor:
         """The images as rows (n, channels · height · width) of float32 in [0, 1]."""
         return self.images.flatten(1).float().div_(255)
+
+    def pixels(self) -> Pixels:
+        """The images as bytes that become points in [−1, 1] when they are drawn."""
+        channels, height, width = self.images.shape[1:]
+        return Pixels(self.images.flatten(1).contiguous(), self.label, (channels, height, width))
 
 
 def load_images(name: str, split: str = "train", folder: str | Path | None = None) -> ImageSet:

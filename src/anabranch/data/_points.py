@@ -12,6 +12,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from anabranch.data._pixels import Pixels
 from anabranch.data._shapes import Points
 from anabranch.errors import DataError, UsageError
 
@@ -112,21 +113,48 @@ def load_points(path: str | Path, attribute: str = "") -> Points:
     Nothing is unpickled; without labels every point has label 0. An archive may also hold the named attribute.
     """
     path = Path(path)
-    arrays = _arrays(path, {"x", "label", attribute})
-    x = check_points(arrays["x"], f"'{path.name}'", smallest=1)
-    label = arrays.get("label", numpy.zeros(len(x), dtype=numpy.int64))
-    if label.shape != (len(x),) or label.dtype.kind not in "iu":
+    arrays = _arrays(_loaded(path), {"x", "label", attribute}, path.name)
+    return _points(arrays, path.name)
+
+
+def load_samples(path: str | Path) -> Points | Pixels:
+    """What `load_points` reads, with `images` kept as the bytes that they are: `Pixels`."""
+    path = Path(path)
+    arrays = _loaded(path)
+    if "images" not in arrays:
+        return _points(_arrays(arrays, {"x", "label"}, path.name), path.name)
+    _only(arrays, {"images", "label"}, path.name)
+    images = torch.from_numpy(numpy.ascontiguousarray(_colours_first(arrays["images"], path.name)))
+    count, colours, height, width = images.shape
+    return Pixels(images.flatten(1), _label(arrays, count, path.name), (colours, height, width))
+
+
+def save_images(path: str | Path, pixels: Pixels) -> None:
+    """Writes an archive that `load_samples` reads, and other programs too: colours come last there."""
+    images = pixels.bytes.reshape(-1, *pixels.shape).permute(0, 2, 3, 1)
+    numpy.savez(Path(path), images=images.cpu().numpy(), label=pixels.labels.cpu().numpy())
+
+
+def _points(arrays: dict[str, numpy.ndarray], name: str) -> Points:
+    x = check_points(arrays["x"], f"'{name}'", smallest=1)
+    return Points(x, _label(arrays, len(x), name))
+
+
+def _label(arrays: dict[str, numpy.ndarray], count: int, name: str) -> Tensor:
+    """The labels of an archive with so many points; 0 where it has none."""
+    label = arrays.get("label", numpy.zeros(count, dtype=numpy.int64))
+    if label.shape != (count,) or label.dtype.kind not in "iu":
         raise DataError(
-            f"'{path.name}' has labels of shape {label.shape} and type {label.dtype}; it needs {len(x)} whole"
+            f"'{name}' has labels of shape {label.shape} and type {label.dtype}; it needs {count} whole"
             " numbers, one for each point."
         )
-    return Points(x, torch.from_numpy(label.astype(numpy.int64)))
+    return torch.from_numpy(label.astype(numpy.int64))
 
 
 def load_attribute(path: str | Path, attribute: str) -> list[str]:
     """The text of an attribute (n,) that a `.npz` archive holds beside its points."""
     path = Path(path)
-    arrays = _arrays(path, {"x", "label", attribute})
+    arrays = _arrays(_loaded(path), {"x", "label", attribute}, path.name)
     values = arrays.get(attribute)
     if values is None:
         raise DataError(f"'{path.name}' has no array '{attribute}' to divide by; it holds {', '.join(sorted(arrays))}.")
@@ -146,17 +174,21 @@ def load_image_bytes(path: str | Path) -> Tensor:
     return torch.from_numpy(numpy.ascontiguousarray(_colours_first(arrays["images"], path.name)))
 
 
-def _arrays(path: Path, known: set[str]) -> dict[str, numpy.ndarray]:
-    arrays = _loaded(path)
+def _arrays(arrays: dict[str, numpy.ndarray], known: set[str], name: str) -> dict[str, numpy.ndarray]:
+    """The arrays of a file with `x`, which `images` become."""
     if "images" in arrays and "x" not in arrays:
-        first = _colours_first(arrays.pop("images"), path.name)
+        first = _colours_first(arrays.pop("images"), name)
         arrays["x"] = first.reshape(len(first), -1).astype(numpy.float32) / numpy.float32(127.5) - 1
-    if "x" not in arrays or not arrays.keys() <= known:
-        raise DataError(
-            f"'{path.name}' holds {', '.join(sorted(arrays)) or 'nothing'}; it must hold x, or images, and may hold"
-            " label."
-        )
+    _only(arrays, known, name)
     return arrays
+
+
+def _only(arrays: dict[str, numpy.ndarray], known: set[str], name: str) -> None:
+    """Refuses an archive without points, or with arrays that nobody asked for."""
+    if not {"x", "images"} & arrays.keys() or not arrays.keys() <= known:
+        raise DataError(
+            f"'{name}' holds {', '.join(sorted(arrays)) or 'nothing'}; it must hold x, or images, and may hold label."
+        )
 
 
 def _loaded(path: Path) -> dict[str, numpy.ndarray]:

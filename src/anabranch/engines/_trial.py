@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from anabranch import seeds
+from anabranch.data import Pixels, save_images
 from anabranch.data.attributes import save_attributed
 from anabranch.errors import UsageError
 from anabranch.runs import Config, attributed_parts, points_of, tables_of
@@ -24,11 +25,6 @@ def write_sites(config: Config, root: Path) -> list[str]:
     data, privacy = config.data, config.privacy
     if data.pooled:
         raise UsageError("data.pooled puts all data into one place, which leaves nothing to federate; leave it out.")
-    if data.flip != "none" or data.crop < 1:
-        raise UsageError(
-            f"data.flip is '{data.flip}' and data.crop {data.crop:g}, and sites keep images as numbers, which are"
-            " neither mirrored nor cropped; leave both out, or train on this machine alone."
-        )
     limits = {"ffm.lookup": privacy.lookup_limit} if privacy.lookup_limit else {}
     asks = config if config.composes else config.method if config.compares else config.settings
     kinds = kinds_of(asks, data.tables)
@@ -51,10 +47,15 @@ def _write_data(config: Config, root: Path) -> dict[str, SiteData]:
         for name, table in tables_of(config.data).items():
             table.write(_own_folder(root, name) / "data.csv")
         return dict.fromkeys(tables_of(config.data), SiteData("data.csv"))
-    parts = points_of(config.data)
+    parts, held = points_of(config.data), SiteData("data.npz")
     for name, points in parts.items():
-        np.savez(_own_folder(root, name) / "data.npz", x=points.x.numpy(), label=points.label.numpy())
-    return dict.fromkeys(parts, SiteData("data.npz"))
+        file = _own_folder(root, name) / "data.npz"
+        if isinstance(points, Pixels):
+            save_images(file, points)
+            held = SiteData("data.npz", flip=config.data.flip, crop=config.data.crop)
+        else:
+            np.savez(file, x=points.x.numpy(), label=points.label.numpy())
+    return dict.fromkeys(parts, held)
 
 
 def _own_folder(root: Path, name: str) -> Path:

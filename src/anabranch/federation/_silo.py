@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,7 @@ class Silo:
             count = len(points.bytes) if isinstance(points, Pixels) else len(points)
             parts = split(count, self._share, seeds.generator(self._split_seed, "held out", self.name))
             kept = points[parts.held_out]
+            kept = replace(kept, flip="none") if isinstance(kept, Pixels) else kept  # each image once
             self.held_out, self.held_out_label = kept.x, kept.label
             points = points[parts.train]
             _check(points, f"Silo '{self.name}', with {len(parts.held_out)} held out,")

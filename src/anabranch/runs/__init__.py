@@ -37,10 +37,12 @@ from anabranch.runs._sample import draw_samples, open_flow
 from anabranch.runs._sample_composition import Chosen, ComposedSamples, draw_composed, draw_every, open_chosen
 from anabranch.runs._sample_drawing import Computing, Drawing, Sampling, Written, write_drawing
 from anabranch.runs._sample_forms import form_of, open_file
+from anabranch.runs._sections import FOLDER
 
 __all__ = [
     "COMPOSED",
     "FEDWAD",
+    "FOLDER",
     "PLAIN",
     "SECTIONS",
     "Assembly",

@@ -61,9 +61,9 @@ def _some(found: ImageSet, data: DataSettings, name: str, silo: str = "") -> Ima
 
 
 def _pixels(found: ImageSet, side: int) -> Pixels:
-    pixels = _smaller(found.images, side) if side and found.images.shape[2:] != (side, side) else found.images
-    channels, height, width = pixels.shape[1:]
-    return Pixels(pixels.flatten(1).contiguous(), found.label, (channels, height, width))
+    if side and found.images.shape[2:] != (side, side):
+        found = ImageSet(_smaller(found.images, side), found.label, found.classes)
+    return found.pixels()
 
 
 def check_shape(config: Config, shape: tuple[int, ...]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from anabranch import seeds
-from anabranch.data import MISSING, Table, infer_kinds, split, summarise
+from anabranch.data import MISSING, Pixels, Table, infer_kinds, split, summarise
 from anabranch.errors import AnabranchError, DataError, UsageError, unknown
 from anabranch.federation import KINDS, Silo, reply_type
 from anabranch.runs import Config
@@ -52,6 +52,7 @@ def check_site(folder: Path, config: Config | None = None) -> Findings:
     if silo.table is not None:
         _look_at_table(silo.table, config, found)
     if config is not None:
+        _look_at_numbers(silo, settings.data.file, config, found)
         _look_at_run(folder, settings, config, trained, found)
     found.facts.append(["peak memory", f"{_peak_memory() / 1e6:.0f} MB of this check, Python and libraries included"])
     return found
@@ -67,7 +68,9 @@ def _counts(settings: SiteSettings, silo: Silo) -> tuple[int, int]:
 
 def _facts(settings: SiteSettings, silo: Silo, trained: int, held: int) -> list[list[str]]:
     if silo.table is None:
-        shape = ["dimension", str(silo.data.x.shape[1])]
+        shape = ["dimension", str(silo.data.dimension)]
+        if isinstance(silo.data, Pixels):
+            shape = ["images", f"{' x '.join(map(str, silo.data.shape))} (colours, height, width)" + _ways(silo.data)]
         if silo.space is not None:
             known = ", ".join(f"{name} ({len(outcomes)})" for name, outcomes in silo.space.attributes)
             met = len(set(silo.data.label.tolist()))
@@ -85,6 +88,12 @@ def _facts(settings: SiteSettings, silo: Silo, trained: int, held: int) -> list[
         ["privacy", "; ".join(guards) or "answers leave as they are"],
         ["network", f"outbound connections only, to the coordinator's port ({PORT} by default)"],
     ]
+
+
+def _ways(images: Pixels) -> str:
+    """How they are varied where they are trained on."""
+    flips = {"none": "", "random": ", mirrored at random", "points": ", mirror images counted"}
+    return flips[images.flip] + (f", in pieces of {images.crop:g} or more" if images.crop < 1 else "")
 
 
 def _limit(settings: SiteSettings, kind: str) -> str:
@@ -157,6 +166,18 @@ def _look_at_table(table: Table, config: Config | None, found: Findings) -> None
         if gaps and config is None:
             count = "a gap" if gaps == 1 else f"{gaps} gaps"
             found.warnings.append(f"Column '{name}' has {count}: only runs with data.missing = \"typical\" fit.")
+
+
+def _look_at_numbers(silo: Silo, file: str, config: Config, found: Findings) -> None:
+    """Images that came as numbers must lie where a run takes them to: a flow trains on others as well."""
+    if not config.images.shape or silo.table is not None or isinstance(silo.data, Pixels):
+        return
+    low, high = (float(value) for value in silo.data.x.aminmax())
+    if low < -1 or high > 1:
+        found.warnings.append(
+            f"The run is for images, whose numbers lie between -1 and 1; those of '{file}' reach from {low:g} to"
+            f" {high:g}, and pictures of such samples are cut off there. Bring bytes as an array 'images', or scale x."
+        )
 
 
 def _look_at_run(folder: Path, settings: SiteSettings, config: Config, trained: int, found: Findings) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from anabranch.data import Points, Table, check_points, load_points
+from anabranch.data import Pixels, Points, Table, check_points, load_folder, load_samples
 from anabranch.data.attributes import load_attributed
 from anabranch.errors import DataError, unknown
 from anabranch.federation import AuditLog, Silo, Site
@@ -35,15 +36,29 @@ def load_silo(folder: Path, settings: SiteSettings) -> Silo:
         return silo
     silo = Silo(settings.name, None)
     silo.hold_out(data.held_out, data.seed)
+    if data.folder:
+        # Nothing of the pictures is kept elsewhere: they are read whenever the site is opened.
+        found = load_folder(folder / data.folder, data.side, data.colours, keep=False)
+        silo.hold(_varied(found.pixels(), data))
+        return silo
     path = folder / data.file
     if data.attributed:
         samples = load_attributed(path, data.attributes, data.space)
         silo.hold(Points(samples.x, samples.label))
         silo.space, silo.shape = samples.space, samples.shape or ()
         return silo
-    loaded = load_points(path)
-    silo.hold(Points(check_points(loaded.x, f"'{path.name}'"), loaded.label))
+    loaded = load_samples(path)
+    if isinstance(loaded, Pixels):
+        silo.hold(_varied(loaded, data))
+    elif data.varied:
+        raise DataError(f"'{path.name}' holds no array 'images', and only images are mirrored or cropped.")
+    else:
+        silo.hold(Points(check_points(loaded.x, f"'{path.name}'"), loaded.label))
     return silo
+
+
+def _varied(images: Pixels, data: SiteData) -> Pixels:
+    return replace(images, flip=data.flip, crop=data.crop)
 
 
 def load_table(folder: Path, data: SiteData) -> Table:

@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from anabranch.data import FLIPS, check_crop
 from anabranch.data.attributes import AttributeSpace, declared_space
 from anabranch.errors import UsageError, unknown
 from anabranch.federation import WITHDRAWN, Policy, Postprocessor
-from anabranch.runs import fill, guards
+from anabranch.runs import FOLDER, fill, guards
 from anabranch.sites._folder import SITE_FILE
 
 FORMS = (".csv", ".npy", ".npz")
@@ -24,11 +25,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 @dataclass(frozen=True)
 class SiteData:
-    """What the site holds: a `file`, beside site.toml or by its path; of a table the `columns` named, or all.
+    """What the site holds: a `file`, or a folder of pictures ("folder:PATH"), beside site.toml or by its path; of a
+    table the `columns` named, or all.
 
     The share `held_out` is kept from training, for metrics; which points that are follows from `seed`. `attributes`
     names the arrays of an .npz archive that say what its samples are, for methods that compose; `outcomes` gives all
-    values that each can have, in their order, where the federation has agreed on them.
+    values that each can have, in their order, where the federation has agreed on them. Pictures of a folder are made
+    smaller to `side` × `side` and turned into ones of `colours` 1 or 3 (0: as they are). Images are trained on mirrored
+    as `flip` says, "none", at "random" or as "points" of their own, and in random pieces of at least a share `crop`.
     """
 
     file: str = ""
@@ -37,10 +41,18 @@ class SiteData:
     seed: int = 0
     attributes: tuple[str, ...] = ()
     outcomes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    side: int = 0
+    colours: int = 0
+    flip: str = "none"
+    crop: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.file.endswith(FORMS):
-            raise UsageError(f"data.file is '{self.file}'; name a file that ends in {', '.join(FORMS)}.")
+        if not self.file.endswith(FORMS) and not self.folder:
+            raise UsageError(
+                f"data.file is '{self.file}'; name a file that ends in {', '.join(FORMS)}, or a folder of pictures as"
+                f" '{FOLDER}PATH'."
+            )
+        self._check_images()
         if self.columns and not self.is_table:
             raise UsageError(f"data.columns names columns, but '{self.file}' is an array; only .csv files have them.")
         if not 0 <= self.held_out < 1:
@@ -48,6 +60,34 @@ class SiteData:
         if self.attributed and not self.file.endswith(".npz"):
             raise UsageError(f"data.attributes names arrays, and '{self.file}' has none; only .npz archives have them.")
         _ = self.space  # refused here, if it cannot be
+
+    def _check_images(self) -> None:
+        """Refuses what is said about images where there are none."""
+        if self.flip not in FLIPS:
+            raise unknown("way of flipping images", self.flip, FLIPS)
+        check_crop(self.crop)
+        if self.side < 0:
+            raise UsageError(f"data.side is {self.side}; it cannot be negative.")
+        if (self.side or self.colours) and not self.folder:
+            raise UsageError(
+                f"data.side and data.colours are for folders of pictures, and data.file is '{self.file}'; leave them"
+                f" out, or name a folder as '{FOLDER}PATH'."
+            )
+        if self.varied and (self.attributed or not (self.folder or self.file.endswith(".npz"))):
+            raise UsageError(
+                f"data.flip is '{self.flip}' and data.crop {self.crop:g}, which are for images without attributes:"
+                f" those of a folder, or of an .npz archive with an array 'images'. Leave both out of '{self.file}'."
+            )
+
+    @property
+    def folder(self) -> str:
+        """The path of the folder of pictures; empty where the data is a file."""
+        return self.file.removeprefix(FOLDER) if self.file.startswith(FOLDER) else ""
+
+    @property
+    def varied(self) -> bool:
+        """Whether images are mirrored or cropped when they are trained on."""
+        return self.flip != "none" or self.crop < 1
 
     @property
     def attributed(self) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from anabranch.data.attributes import load_attributed
 from anabranch.errors import DataError, UsageError
 from anabranch.methods.dcfm import COMPOSITIONS
+from anabranch.runs import FOLDER
 from anabranch.sites._folder import SECRET_FILE, SITE_FILE, STATE_FOLDER, write_secret
 from anabranch.sites._kinds import kinds_of, preset_questions
 from anabranch.sites._open import load_table
@@ -21,13 +23,13 @@ _PAGE = """\
 name = {name}  # under which the federation knows this site
 
 [data]
-file = {file}  # .csv, .npy or .npz; stays where it is
+file = {file}  # .csv, .npy or .npz, or "folder:PATH" with pictures; stays where it is
 columns = {columns}  # of a .csv file, the ones to use; empty: all
 held_out = {held_out}  # share of the points that is kept from training, for metrics
 seed = {seed}  # decides which ones
 attributes = {attributes}  # of an .npz file, the arrays that say what a sample is, for methods that compose them
 outcomes = {outcomes}  # all values of each attribute, where the federation agreed on them; empty: those of the file
-
+{pictures}
 [policy]
 # A kind of question that is not listed here is refused.
 kinds = [
@@ -45,6 +47,12 @@ lookup_noise = {lookup_noise}  # deviation of the noise on every number of a loo
 gradient_clip = {gradient_clip}  # bound on the norm of a gradient
 gradient_noise = {gradient_noise}  # deviation of the noise on every number of a gradient
 """
+_PICTURES = """\
+side = {side}  # pictures of a folder are made smaller to so many pixels and cut to a square; 0: as they are
+colours = {colours}  # and turned into grey (1) or coloured (3) ones; 0: as they are
+flip = {flip}  # how images are mirrored in training: "none", at "random", or as "points" of their own
+crop = {crop}  # least share of an image in a random piece of it that is trained on; 1: whole images
+"""
 
 
 def new_settings(
@@ -55,15 +63,18 @@ def new_settings(
     columns: tuple[str, ...] = (),
     held_out: float = 0.2,
     attributes: tuple[str, ...] = (),
+    **images: Any,
 ) -> SiteSettings:
     """Settings to begin with: the kinds that a method needs, with limits that leave room for one run of it.
 
     Data inside the folder is named from there, other data by its whole path. For a method that composes attributes,
-    all arrays of the archive but x and shape are such, unless some are named.
+    all arrays of the archive but x and shape are such, unless some are named. Of a folder of pictures, or an archive of
+    images, `images` may say `side`, `colours`, `flip` and `crop`.
     """
     place = data.resolve()
     inside = place.is_relative_to(folder.resolve())
     file = str(place.relative_to(folder.resolve()) if inside else place)
+    file = f"{FOLDER}{file}" if place.is_dir() else file
     kinds = kinds_of(method, tables=file.endswith(".csv"))
     answers = {asked.kind: 0 for asked in preset_questions(method)}
     for asked in preset_questions(method):
@@ -74,7 +85,7 @@ def new_settings(
         attributes = load_attributed(place, attributes).space.names
     settings = SiteSettings(
         name or folder.resolve().name,
-        SiteData(file, columns, held_out, attributes=attributes),
+        SiteData(file, columns, held_out, attributes=attributes, **images),
         SitePolicy(kinds, limits=limits),
     )
     check_name(settings.name)
@@ -122,6 +133,7 @@ def site_toml(settings: SiteSettings) -> str:
         seed=data.seed,
         attributes=_list(data.attributes),
         outcomes=f"{{{', '.join(f'{_text(name)} = {_list(values)}' for name, values in data.outcomes.items())}}}",
+        pictures=_pictures(data),
         kinds="".join(f"  {_text(kind)},\n" for kind in policy.kinds),
         rounds=policy.rounds,
         smallest_group=policy.smallest_group,
@@ -131,6 +143,13 @@ def site_toml(settings: SiteSettings) -> str:
         gradient_clip=privacy.gradient_clip,
         gradient_noise=privacy.gradient_noise,
     )
+
+
+def _pictures(data: SiteData) -> str:
+    """What is said of pictures, where there may be some."""
+    if not data.folder and not data.varied:
+        return ""
+    return _PICTURES.format(side=data.side, colours=data.colours, flip=_text(data.flip), crop=data.crop)
 
 
 def _list(values: tuple[str, ...]) -> str:

@@ -25,7 +25,7 @@ from anabranch.coupling import (
     Precise,
     Source,
 )
-from anabranch.data import Cloud, Samples, shape
+from anabranch.data import Cloud, Pixels, Samples, shape
 from anabranch.errors import MessageError, RefusedError
 from anabranch.federation import STEP, Silo
 from anabranch.flow import Path, PathSample, network, path, price_of_row
@@ -92,6 +92,12 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
     settings = FlowMatching.from_json(question.settings)
     flow, dimension = settings.flow, silo.data.dimension
     check_means(silo, settings, dimension, question.weight)
+    wanted = tuple(settings.images.shape)
+    if isinstance(silo.data, Pixels) and wanted and silo.data.shape != wanted:
+        raise RefusedError(
+            f"The run is for images of {' x '.join(map(str, wanted))} (colours, height, width), and those of silo"
+            f" '{silo.name}' are {' x '.join(map(str, silo.data.shape))}."
+        )
     source: Source = Cloud(question.source) if question.source is not None else shape(flow.source, dimension)
     if flow.dtype != torch.float32:
         source = Precise(source, flow.dtype)
