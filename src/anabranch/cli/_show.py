@@ -148,11 +148,14 @@ def _facts(progress: Round, federation: Federation) -> str:
 
 @contextmanager
 def cell_watch(title: str) -> Iterator[Callable[[Sequence[AnyCell], Sequence[AnyCell]], None]]:
-    """A progress bar for many runs: rounds of all cells together, and which are running.
+    """A progress bar for many runs: rounds of all cells together, and which are running. Without a terminal, lines.
 
     Of several processes only rank 0 shows one."""
     if not Ranks.here().first:
         yield lambda cells, running: None
+        return
+    if not console.is_terminal:
+        yield CellLines(title).watch
         return
     columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[facts]}"), TimeRemainingColumn())
     bar = Progress(TextColumn("[bold]{task.description}"), *columns, console=console)
@@ -170,6 +173,43 @@ def cell_watch(title: str) -> Iterator[Callable[[Sequence[AnyCell], Sequence[Any
     with bar:
         task = bar.add_task(title, total=None, facts="")
         yield watch
+
+
+class CellLines:
+    """For a file that is read while it grows: a line where a cell begins or ends, and now and then how far each is."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self.shown = title, time.monotonic()
+        self.begun: dict[str, float] | None = None
+        self.finished: set[str] = set()
+        self.failed: set[str] = set()
+
+    def watch(self, cells: Sequence[AnyCell], running: Sequence[AnyCell]) -> None:
+        """To be called about once a second, with all cells and those now running."""
+        now, before = time.monotonic(), self.finished
+        self.finished = {cell.name for cell in cells if cell.name in before or RunFolder(cell.path).finished}
+        if self.begun is None:
+            self.begun = {}
+            done = f", {len(self.finished)} of them finished before" if self.finished else ""
+            self._say(f"{len(cells)} cell{'s' if len(cells) > 1 else ''}{done}")
+            before = self.finished
+        for cell in running:
+            if cell.name not in self.begun and cell.name not in self.finished:
+                self.begun[cell.name] = now
+                self._say(f"{cell.name} begins")
+        for name in sorted(self.finished - before):
+            minutes = (now - self.begun.pop(name, now)) / 60
+            self._say(f"{name} finished after {minutes:.1f} min, {len(self.finished)}/{len(cells)} cells")
+        for name in self.begun.keys() - self.failed - {cell.name for cell in running}:
+            self.failed.add(name)
+            self._say(f"{name} failed; the reason follows at the end")
+        if now - self.shown >= SELDOM:
+            for cell in running:
+                self._say(f"{cell.name} {100 * cell.share():.0f} %")
+
+    def _say(self, sentence: str) -> None:
+        self.shown = time.monotonic()
+        console.print(escape(f"{self.title}: {sentence}"), highlight=False, soft_wrap=True)
 
 
 def print_table(lines: Sequence[Sequence[str]], title: str, names: int = 1) -> None:

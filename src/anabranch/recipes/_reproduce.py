@@ -18,6 +18,7 @@ from typing import Any
 from anabranch.errors import AnabranchError, UsageError
 from anabranch.recipes._checks import Check, run_checks
 from anabranch.recipes._recipe import Recipe
+from anabranch.recipes._share import round_of, share_of
 from anabranch.recipes._study import StudyCell, StudyRun
 from anabranch.recipes._theory import theory
 from anabranch.runs import Config, Row, RunFolder, merged, train
@@ -69,17 +70,11 @@ class Cell:
 
     def round(self) -> int:
         """How far it is."""
-        records = RunFolder(self.path).metrics()
-        return int(records[-1]["round"]) if records else 0
+        return round_of(self.path)
 
     def share(self) -> float:
         """How much of its rounds are done."""
-        settings, total = self.config.settings, self.config.flow.rounds
-        if settings.coupling.name in ("potential", "entropic", "balanced"):
-            total += settings.potential.before
-        if settings.coupling.name == "semidiscrete":
-            total += settings.semidiscrete.rounds
-        return min(1.0, self.round() / total)
+        return share_of(self.config, self.path)
 
 
 @dataclass
@@ -191,6 +186,7 @@ def _run(todo: Sequence[AnyCell], cells: Sequence[AnyCell], jobs: int, watch: Wa
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, context, initializer=_end_with, initargs=(os.getpid(),)) as pool:
         running: dict[Future[None], AnyCell] = {}
+        watch(cells, [])
         try:
             while queue or running:
                 while queue and len(running) < (1 if queue[0].alone else jobs):

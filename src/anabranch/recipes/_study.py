@@ -66,8 +66,9 @@ class StudyRun:
         return 0.0
 
     def share(self) -> float:
-        """How much of it is done, as far as it shows: a study's cell is done or not."""
-        return 0.0
+        """How much of it is done, where its study can tell."""
+        tell = getattr(study(self.study), "share", None)
+        return 0.0 if tell is None else float(tell(self.cell))
 
     def finished(self) -> bool:
         """Whether its rows are there; a folder that holds another cell is refused."""

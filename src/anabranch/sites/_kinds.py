@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 from anabranch.errors import unknown
 from anabranch.methods.dcfm import COMPOSITIONS
-from anabranch.methods.ffm import PRESETS, FlowMatching, preset
+from anabranch.methods.ffm import POTENTIAL_COUPLINGS, PRESETS, FlowMatching, preset
 from anabranch.runs import FEDWAD, Config, from_dict
 
 STANDING = ("join", "keep", "rewind")
-_POTENTIALS = ("potential", "entropic", "balanced")
 SITES = 2  # that a run in turns is counted for, where it is not known how many there are
 
 
@@ -56,7 +55,7 @@ def questions(config: Config, tables: bool = False) -> list[Asked]:
 
 def _training(settings: FlowMatching) -> Iterator[Asked]:
     flow, potential, semi = settings.flow, settings.potential, settings.semidiscrete
-    shared = settings.coupling.name in _POTENTIALS
+    shared = settings.coupling.name in POTENTIAL_COUPLINGS
     if shared and potential.before:
         yield Asked("potential", "ffm.potential", potential.before, potential.before)
         if not potential.every:
@@ -114,7 +113,7 @@ def count_rounds(config: Config) -> int:
         return _count_composing(config)
     settings = config.settings
     flow, potential, semi = settings.flow, settings.potential, settings.semidiscrete
-    before = potential.before if settings.coupling.name in _POTENTIALS else 0
+    before = potential.before if settings.coupling.name in POTENTIAL_COUPLINGS else 0
     duals = semi.rounds - (-semi.noises // semi.block) if settings.coupling.name == "semidiscrete" else 0
     return before + duals + flow.rounds
 

@@ -26,6 +26,7 @@ from anabranch.methods.ffm._semidiscrete import dual_of, place
 from anabranch.methods.ffm._server import FlowServer, Phase, Progress
 from anabranch.methods.ffm._settings import (
     IMAGE_NETWORKS,
+    POTENTIAL_COUPLINGS,
     CouplingSettings,
     FlowMatching,
     FlowSettings,
@@ -38,6 +39,7 @@ from anabranch.methods.ffm._settings import (
 
 __all__ = [
     "IMAGE_NETWORKS",
+    "POTENTIAL_COUPLINGS",
     "PRESETS",
     "Award",
     "Awarded",

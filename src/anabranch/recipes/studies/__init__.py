@@ -4,6 +4,7 @@ A study has
 
 - `run(cell: StudyCell) -> list[Row]`: every figure of one cell; arrays for pictures go to `cell.folder` as .npz;
 - `draw(rows, folders, out: Path) -> dict[str, Path]`: the pictures of the whole recipe, by title;
+- optionally `share(cell) -> float`, how much of a running cell is done, and
 - optionally `tables(rows) -> list[tuple[str, list[list[str]]]]`: titles with lines, the header first. Without it, means
   over seeds are printed beside the paper's figures.
 

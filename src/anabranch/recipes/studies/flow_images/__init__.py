@@ -7,7 +7,7 @@ Options ask for more: `memorised`, the share of copies among samples of the most
 `precise`, some samples in 32 bits as well; and `curve`, distances while it trains.
 """
 
-from anabranch.recipes.studies.flow_images._cell import RUN, run
+from anabranch.recipes.studies.flow_images._cell import RUN, run, share
 from anabranch.recipes.studies.flow_images._config import config_of
 from anabranch.recipes.studies.flow_images._curve import Curve
 from anabranch.recipes.studies.flow_images._eyes import Eyes
@@ -15,4 +15,4 @@ from anabranch.recipes.studies.flow_images._pictures import draw
 from anabranch.recipes.studies.flow_images._sampling import sampled, velocity_of
 from anabranch.recipes.studies.flow_images._tables import tables
 
-__all__ = ["RUN", "Curve", "Eyes", "config_of", "draw", "run", "sampled", "tables", "velocity_of"]
+__all__ = ["RUN", "Curve", "Eyes", "config_of", "draw", "run", "sampled", "share", "tables", "velocity_of"]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from anabranch.federation import Ranks
+from anabranch.recipes._share import share_of
 from anabranch.recipes._study import StudyCell
 from anabranch.recipes.studies.flow_images._config import config_of
 from anabranch.recipes.studies.flow_images._curve import Curve
@@ -36,6 +37,11 @@ def run(cell: StudyCell) -> list[Row]:
     found += [{"nfe": None, **row} for row in eyes().of_real_images(cell.options["sampling"]["count"])]
     named = [{**key, **row, "value": float(row["value"])} for row in [*found, *_of_the_run(config, folder, rows)]]
     return [*named, *curve.rows]
+
+
+def share(cell: StudyCell) -> float:
+    """How much of a cell is done that another process is busy with; what follows training counts as a tenth."""
+    return 0.9 * share_of(config_of(cell), cell.folder / RUN)
 
 
 def _after_steps(cell: StudyCell, config: Config, eyes: Eyes) -> list[Row]:
