@@ -9,6 +9,7 @@ from anabranch.metrics import (
     projection_directions,
     projection_edges,
     sliced_wasserstein2,
+    sliced_wasserstein2_floor,
     sliced_wasserstein2_from_counts,
     wasserstein2,
 )
@@ -24,6 +25,16 @@ def cloud(n, *names):
 def from_counts(samples, target, bins):
     edges = projection_edges(samples, DIRECTIONS, bins)
     return sliced_wasserstein2_from_counts(samples, DIRECTIONS, edges, projection_counts(target, DIRECTIONS, edges))
+
+
+def floor(samples, target, bins=50):
+    edges = projection_edges(samples, DIRECTIONS, bins)
+    counts = projection_counts(target, DIRECTIONS, edges)
+    return sliced_wasserstein2_floor(samples, DIRECTIONS, edges, counts, len(target), generator(0, "floor"))
+
+
+def mean_square(values):
+    return sum(value**2 for value in values) / len(values)
 
 
 def test_directions_are_unit_vectors_in_all_directions():
@@ -125,6 +136,27 @@ def test_silos_counts_add_up_and_only_proportions_matter():
     assert sliced_wasserstein2_from_counts(samples, DIRECTIONS, edges, noisy) == pytest.approx(estimate)
 
 
+@pytest.mark.parametrize("count, held_out", [(800, 200), (200, 800)])
+def test_samples_as_good_as_the_points_are_at_the_floor(count, held_out):
+    pairs = [(cloud(count, "samples", i), cloud(held_out, "points", i)) for i in range(40)]
+    reached, told = (mean_square([measure(x, y, 50) for x, y in pairs]) for measure in (from_counts, floor))
+    assert told == pytest.approx(reached, rel=0.2)
+
+
+def test_the_floor_is_one_of_numbers_and_not_of_the_model():
+    points = cloud(1000, "points")
+    wide = 1.5 * cloud(1000, "samples") + 0.2
+    assert from_counts(wide, points, 50) > 5 * floor(wide, points)
+    assert floor(wide, points) == pytest.approx(floor(cloud(1000, "samples"), points), rel=0.3)
+
+
+def test_the_floor_falls_with_the_root_of_the_numbers():
+    few, many = (
+        mean_square([floor(cloud(n, "samples", i), cloud(n, "points", i)) for i in range(10)]) for n in (200, 3200)
+    )
+    assert few / many == pytest.approx(16, rel=0.35)
+
+
 def test_misuse_gets_a_sentence():
     samples = cloud(10)
     edges = projection_edges(samples, DIRECTIONS, 4)
@@ -142,3 +174,5 @@ def test_misuse_gets_a_sentence():
         sliced_wasserstein2_from_counts(samples, DIRECTIONS, edges, torch.ones(16, 3))
     with pytest.raises(DataError, match="hold no points"):
         sliced_wasserstein2_from_counts(samples, DIRECTIONS, edges, torch.zeros(16, 4))
+    with pytest.raises(UsageError, match="no floor without one"):
+        sliced_wasserstein2_floor(samples, DIRECTIONS, edges, torch.ones(16, 4), 0, generator(0))

@@ -203,6 +203,7 @@ def test_own_data_of_five_dimensions_without_a_target(tmp_path):
     reader = Reader(text)
     assert "The data has 5 dimensions; the first two are shown." in reader.text
     assert "sliced W₂" in reader.text and "Grey: the target" not in reader.text
+    assert "as good as held-out points" in reader.text and "The noise floor is" in reader.text
     assert "site0.npy" in text and str(tmp_path) not in text  # names of files, never where they lie
 
 

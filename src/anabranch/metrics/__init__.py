@@ -26,6 +26,7 @@ from anabranch.metrics._sliced import (
     projection_directions,
     projection_edges,
     sliced_wasserstein2,
+    sliced_wasserstein2_floor,
     sliced_wasserstein2_from_counts,
 )
 from anabranch.metrics._statistics import FeatureStatistics
@@ -70,6 +71,7 @@ __all__ = [
     "reference_statistics",
     "resize",
     "sliced_wasserstein2",
+    "sliced_wasserstein2_floor",
     "sliced_wasserstein2_from_counts",
     "source_marginal_error",
     "straightness",

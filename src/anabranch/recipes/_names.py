@@ -6,6 +6,7 @@ NAMES = {
     "w2": "W2",
     "w2_floor": "W2 floor",
     "sliced_w2": "sliced W2",
+    "sliced_w2_floor": "sliced W2 floor",
     "energy": "normalised path energy",
     "cost_ratio": "cost ratio",
     "source_error": "source error",

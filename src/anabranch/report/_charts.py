@@ -56,8 +56,7 @@ def _distance_panel(axes: Axes, statistics: Statistics, problem: str, metric: st
         ends.append(EndLabel(method, x[-1], y[-1], look.color))
     axes.set_xscale("log")
     axes.set_yscale("log")
-    if metric == "w2":
-        _floor(axes, statistics, problem)
+    _floor(axes, statistics, problem, f"{metric}_floor")
     plain_log(axes, counts)
     axes.set_title(plain(problem))
     axes.set_xlabel("Euler steps (NFE)")
@@ -65,8 +64,8 @@ def _distance_panel(axes: Axes, statistics: Statistics, problem: str, metric: st
     label_ends(axes, ends)
 
 
-def _floor(axes: Axes, statistics: Statistics, problem: str) -> None:
-    floors = [v.mean for m in statistics.methods(problem) if (v := statistics.value(problem, m, "w2_floor"))]
+def _floor(axes: Axes, statistics: Statistics, problem: str, metric: str) -> None:
+    floors = [v.mean for m in statistics.methods(problem) if (v := statistics.value(problem, m, metric))]
     if floors:
         level = float(np.mean(floors))
         axes.axhline(level, color=SOFT, linestyle=(0, (4, 3)), linewidth=1.1)

@@ -183,6 +183,8 @@ class _Writer:
             caption += " A star is the adaptive solver dopri5, at the number of evaluations it took."
         if self.content.statistics.has("w2_floor"):
             caption += " The dashed line is how far two sets of true target points of the same size are apart."
+        elif self.content.statistics.has("sliced_w2_floor"):
+            caption += " The dashed line is how far samples as good as held-out points would be from these."
         figure = self._draw(_charts.distance_figure(self.content, self.looks), "distance", caption)
         return _html.section("distance", "How close, in how many steps", figure)
 

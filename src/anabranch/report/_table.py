@@ -103,6 +103,7 @@ def _columns(statistics: Statistics, nfe: Sequence[int]) -> list[_Column]:
         columns.append(_Column(f"hits, {kind}", f"hit_{kind}", None, number, lambda share: 1 - share))
         columns.append(_Column(f"W2, {kind}", f"w2_{kind}", None, number, abs))
     columns.append(_Column("sliced W2, known", "sliced_w2_known", None, number, abs))
+    columns.append(_Column("sliced W2, floor", "sliced_w2_floor", None, number, None))
     return [
         *columns,
         _Column("straightness", "straightness", None, number, abs),

@@ -47,7 +47,7 @@ def findings(comparison: Comparison) -> list[str]:
         counts = statistics.evaluations(metric, problem) if metric else []
         parts = [_closest(statistics, problem, str(metric), n) for n in sorted({*counts[:1], *counts[-1:]})]
         parts += [_baseline(statistics, problem, str(metric), counts[0]) if counts else ""]
-        parts += [_straightest(statistics, problem), _floor(statistics, problem)]
+        parts += [_straightest(statistics, problem), _floor(statistics, problem, f"{metric}_floor")]
         text = " ".join(part for part in parts if part)
         if text:
             found.append(text if len(statistics.problems) == 1 else f"{problem}: {text}")
@@ -150,8 +150,8 @@ def _straightest(statistics: Statistics, problem: str) -> str:
     return f"The straightest paths are those of {ranked[0][1]} ({number(ranked[0][0])}; 0 is straight)."
 
 
-def _floor(statistics: Statistics, problem: str) -> str:
-    values = [v.mean for m in statistics.methods(problem) if (v := statistics.value(problem, m, "w2_floor"))]
+def _floor(statistics: Statistics, problem: str, metric: str) -> str:
+    values = [v.mean for m in statistics.methods(problem) if (v := statistics.value(problem, m, metric))]
     if not values:
         return ""
     return f"The noise floor is {number(sum(values) / len(values))}."

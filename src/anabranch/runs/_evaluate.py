@@ -19,6 +19,7 @@ from anabranch.metrics import (
     path_energy,
     projection_directions,
     projection_edges,
+    sliced_wasserstein2_floor,
     sliced_wasserstein2_from_counts,
     straightness,
     to_bytes,
@@ -178,17 +179,39 @@ def _judge_by_held_out(
             ).numpy()
         else:
             arrays[f"generated_{nfe}"] = generated.numpy()
-        distance = sliced(generated, federation)
-        if distance is not None:
-            rows.add("sliced_w2", distance, nfe, solver="euler")
+        counted = held_out(generated, federation)
+        if counted is not None:
+            rows.add("sliced_w2", counted.distance(generated), nfe, solver="euler")
+            if nfe == max(options.nfe):
+                rows.add("sliced_w2_floor", counted.floor(generated))
     rows.add("straightness", straightness(velocity, x0))
     if not image:
         arrays["trajectories"] = _trajectories(velocity, x0[:256])
     return arrays
 
 
-def sliced(generated: Tensor, federation: Federation) -> float | None:
-    """Sliced W2 of samples to all silos' held-out points.
+@dataclass(frozen=True)
+class HeldOut:
+    """The held-out points of all silos, as far as they tell: histograms along directions, mixed by the silos' weights,
+    and how many `points` would vary as much."""
+
+    directions: Tensor
+    edges: Tensor
+    counts: Tensor
+    points: float
+
+    def distance(self, generated: Tensor) -> float:
+        """Sliced W2 of the samples that the edges were made from."""
+        return sliced_wasserstein2_from_counts(generated, self.directions, self.edges, self.counts)
+
+    def floor(self, generated: Tensor) -> float:
+        """What as many samples would have that are as good as held-out points."""
+        generator = seeds.generator(REFERENCE_SEED, "floor")
+        return sliced_wasserstein2_floor(generated, self.directions, self.edges, self.counts, self.points, generator)
+
+
+def held_out(generated: Tensor, federation: Federation) -> HeldOut | None:
+    """Held-out points to compare samples with.
 
     None where a silo gives no histograms, because it holds nothing out or does not answer them.
     """
@@ -197,8 +220,8 @@ def sliced(generated: Tensor, federation: Federation) -> float | None:
     replies = federation.ask(Histograms(directions, edges))
     if replies.failures:
         return None
-    mixed = sum(
-        federation.weight[name] * reply.counts.double() / reply.counts.sum(1, keepdim=True)  # type: ignore[attr-defined]
-        for name, reply in replies.answers.items()
-    )
-    return sliced_wasserstein2_from_counts(generated, directions, edges, torch.as_tensor(mixed))
+    weight, counts = federation.weight, {name: reply.counts for name, reply in replies.answers.items()}  # type: ignore[attr-defined]
+    mixed = sum(weight[name] * found.double() / found.sum(1, keepdim=True) for name, found in counts.items())
+    total = sum(weight[name] for name in counts)
+    spread = sum(weight[name] ** 2 / max(1, int(found[0].sum())) for name, found in counts.items())
+    return HeldOut(directions, edges, torch.as_tensor(mixed), total**2 / spread)

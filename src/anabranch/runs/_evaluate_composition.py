@@ -15,7 +15,7 @@ from anabranch.methods.dcfm import CompositionServer
 from anabranch.methods.experts import Mixture
 from anabranch.metrics import hit_rate, wasserstein2
 from anabranch.runs._config import Config
-from anabranch.runs._evaluate import REFERENCE_SEED, Evaluation, Rows, sliced
+from anabranch.runs._evaluate import REFERENCE_SEED, Evaluation, Rows, held_out
 
 SIGMA = 0.2  # of the source "corners"
 MOST_CELLS = 400  # combinations beyond which no picture is made
@@ -44,9 +44,11 @@ def evaluate_composition(config: Config, server: CompositionServer, shape: tuple
     elif known and (config.data.held_out or config.data.at_sites):
         generator = seeds.generator(REFERENCE_SEED, "known")
         drawn = torch.multinomial(mixture.coverage.total.double(), config.evaluation.points, True, generator=generator)
-        distance = sliced(sample(drawn, "known"), server.federation)
-        if distance is not None:
-            rows.add("sliced_w2_known", distance, solver="midpoint", evaluations=steps)
+        generated = sample(drawn, "known")
+        counted = held_out(generated, server.federation)
+        if counted is not None:
+            rows.add("sliced_w2_known", counted.distance(generated), solver="midpoint", evaluations=steps)
+            rows.add("sliced_w2_floor", counted.floor(generated))
     rows.add_bytes(server.federation)
     return Evaluation(rows.rows, _grid(mixture, sample, shape) if known else {})
 
