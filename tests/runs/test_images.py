@@ -10,6 +10,7 @@ from anabranch.data import Pixels
 from anabranch.engines._trial import write_sites
 from anabranch.errors import UsageError
 from anabranch.runs import build_silos, from_dict, train
+from anabranch.sites import open_site
 
 IMAGES = {"shape": [1, 8, 8], "channels": 4, "multipliers": [1, 2], "blocks": 1, "attention": [], "dropout": 0.0}
 QUICK = {
@@ -97,6 +98,10 @@ def test_a_gpu_that_is_not_there_is_said():
         build_silos(config(run={"device": "cuda"}))
 
 
-def test_sites_do_not_mirror(tmp_path):
-    with pytest.raises(UsageError, match="sites keep images as numbers"):
-        write_sites(config(data={"flip": "random"}), tmp_path)
+@pytest.mark.parametrize("flip", ["random", "points"])
+def test_sites_of_a_trial_hold_the_same_bytes_and_mirror_them_alike(tmp_path, flip):
+    settings = config(data={"flip": flip})
+    write_sites(settings, tmp_path)
+    for silo in build_silos(settings)[0]:
+        held = open_site(tmp_path / silo.name).silo.data
+        assert held.bytes.equal(silo.data.bytes) and len(held) == len(silo.data) and held.flip == flip
