@@ -150,4 +150,4 @@ def test_help_teaches():
     for verb in ("demo", "train", "resume", "sample", "report", "reproduce", "bench", "fid"):
         result = run(verb, "--help")
         assert result.exit_code == 0 and len(result.output) > 200
-    assert "A run folder with a checkpoint." in run("sample", "--help").output  # typer and click must fit each other
+    assert "A run folder with a checkpoint" in run("sample", "--help").output  # typer and click must fit each other

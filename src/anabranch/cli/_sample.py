@@ -20,7 +20,9 @@ MOST_CELLS = 2500  # combinations beyond which no grid is drawn
 
 @sentences
 def sample(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder with a checkpoint.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run folder with a checkpoint, or a folder that export wrote.")
+    ],
     count: Annotated[
         int | None,
         typer.Option(
@@ -104,7 +106,7 @@ def sample(
     With attributes, for example [bold]anabranch sample RUN --attributes digit=0,color=yellow --out zeros.png[/bold],
     also where no silo has seen a yellow zero, or [bold]anabranch sample RUN --grid --out grid.png[/bold].
     """
-    from anabranch.runs import Computing, RunFolder, Sampling
+    from anabranch.runs import Computing, Sampling, look_at
 
     if count is not None and count < 1:
         raise UsageError(f"{count} samples were asked for; ask for at least one.")
@@ -114,14 +116,15 @@ def sample(
         raise UsageError(
             f"dopri5 chooses its own number of evaluations; leave out --nfe {nfe}, or take another solver."
         )
-    config, computing = RunFolder(run).config(), Computing(batch or 0, device, precision, compiled)
-    if not config.composes:
+    kept, computing = look_at(run), Computing(batch or 0, device, precision, compiled)
+    if not kept.composes:
         if attributes is not None or grid or how is not None or weights or until != 1.0:
             raise UsageError(
-                f"{run} ran '{config.method}', which knows no attributes; leave out --attributes, --grid, --how,"
+                f"{run} was made by '{kept.method}', which knows no attributes; leave out --attributes, --grid, --how,"
                 " --weights and --until."
             )
-        _plain(run, count, Sampling(_steps(nfe, solver, 10), solver or "euler", seed), computing, out or "samples.npy")
+        sampling = Sampling(_steps(nfe, solver, 10), solver or "euler", seed)
+        _plain(run, kept.images, count, sampling, computing, out or "samples.npy")
         return
     if how == "guided" and not weights:
         raise UsageError(
@@ -133,7 +136,7 @@ def sample(
     if grid:
         if attributes is not None:
             raise UsageError("--grid draws all attributes, --attributes some of them; give one of both.")
-        _grid(run, count, sampling, computing, Path(out or "samples.png"))
+        _grid(run, kept.method, count, sampling, computing, Path(out or "samples.png"))
     else:
         _chosen(run, attributes or "", count or 16, sampling, computing, out or "samples.npy")
 
@@ -142,12 +145,11 @@ def _steps(nfe: int | None, solver: str, usual: int) -> int | None:
     return None if solver == "dopri5" else usual if nfe is None else nfe
 
 
-def _plain(run: Path, count: int | None, sampling: Sampling, computing: Computing, out: str) -> None:
+def _plain(run: Path, images: bool, count: int | None, sampling: Sampling, computing: Computing, out: str) -> None:
     from anabranch.cli._sample_shown import write
     from anabranch.report import draw_cloud
-    from anabranch.runs import RunFolder, form_of, open_flow
+    from anabranch.runs import form_of, open_flow
 
-    images = bool(RunFolder(run).config().images.shape)
     usual = 64 if images and form_of(out) == ".png" else 1000
 
     def picture(x: Tensor, evaluations: float) -> bytes:
@@ -176,18 +178,18 @@ def _chosen(run: Path, attributes: str, count: int, sampling: Sampling, computin
         )
 
 
-def _grid(run: Path, count: int | None, sampling: Sampling, computing: Computing, out: Path) -> None:
+def _grid(run: Path, method: str, count: int | None, sampling: Sampling, computing: Computing, out: Path) -> None:
     from anabranch.cli._sample_shown import warn
     from anabranch.federation import write_atomically
     from anabranch.report import Cells, draw_grid
-    from anabranch.runs import RunFolder, draw_every
+    from anabranch.runs import draw_every
 
     if out.suffix != ".png":
         raise UsageError(f"A grid is a picture, and '{out}' was given for it; it must end in .png.")
     found = draw_every(run, count, sampling, MOST_CELLS, computing)
     masks = found.coverage.observed.numpy(), found.coverage.determined.numpy()
     cells = Cells(found.x.numpy(), found.space.encode(found.codes).numpy(), found.space, *masks, found.shape)
-    write_atomically(out, draw_grid(cells, f"{run.name}: {RunFolder(run).config().method}, {sampling.how}"))
+    write_atomically(out, draw_grid(cells, f"{run.name}: {method}, {sampling.how}"))
     lost = int((~found.coverage.determined).sum())
     if lost:
         warn(
@@ -213,6 +215,8 @@ def _seen(found: Chosen) -> str:
     silos = [silo for silo in found.coverage.counts if found.coverage.holds(silo)[label]]
     if not silos:
         return " of a combination that no silo has seen,"
+    if not found.by_silo:
+        return " of a combination that some silo has seen,"
     return f" of a combination that {len(silos)} of {len(found.coverage.counts)} silos have seen,"
 
 

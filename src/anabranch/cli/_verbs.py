@@ -194,7 +194,8 @@ def export(
     """Write the trained flow, or composition, with a card that says what it is, to be handed on."""
     from anabranch.runs import export
 
-    typer.echo(f"Exported: {export(run, out)}")
+    place = export(run, out)
+    typer.echo(f"Exported: {place}; 'anabranch sample {place}' draws from it.")
 
 
 @app.command()

@@ -38,6 +38,7 @@ from anabranch.runs._sample_composition import Chosen, ComposedSamples, draw_com
 from anabranch.runs._sample_drawing import Computing, Drawing, Sampling, Written, write_drawing
 from anabranch.runs._sample_forms import form_of, open_file
 from anabranch.runs._sections import FOLDER
+from anabranch.runs._trained import Kept, look_at
 
 __all__ = [
     "COMPOSED",
@@ -56,6 +57,7 @@ __all__ = [
     "Evaluation",
     "ExportedComposition",
     "ExportedFlow",
+    "Kept",
     "Looks",
     "Notes",
     "Row",
@@ -81,6 +83,7 @@ __all__ = [
     "guards",
     "images_of",
     "load_exported",
+    "look_at",
     "merged",
     "open_chosen",
     "open_file",

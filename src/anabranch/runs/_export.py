@@ -8,31 +8,24 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from anabranch.coupling import Source
-from anabranch.data import Cloud, Encoder, shape
-from anabranch.errors import AnabranchError, CheckpointError, DataError, RunFolderError
+from anabranch.data import Encoder
+from anabranch.errors import CheckpointError, RunFolderError
 from anabranch.federation import installed_version, write_atomically
 from anabranch.flow import Velocity, integrate
-from anabranch.methods.ffm import FlowMatching, FlowServer
+from anabranch.methods.ffm import FlowServer
 from anabranch.runs._build import source_points
 from anabranch.runs._config import Config
-from anabranch.runs._export_card import ENCODER, MODEL, card_of, flow_sections, page_of
-from anabranch.runs._export_composition import (
-    ExportedComposition,
-    composition_card,
-    composition_model,
-    load_composition,
-)
+from anabranch.runs._export_card import CARD, ENCODER, MODEL, card_of, flow_sections, page_of
+from anabranch.runs._export_composition import ExportedComposition, composition_card, composition_model
+from anabranch.runs._exported import exported_at, read_exported
+from anabranch.runs._exported_composition import rebuilt_composition
 from anabranch.runs._folder import Checkpoint, RunFolder
 from anabranch.runs._sample_noise import noise_of
 from anabranch.runs._stored import stored_mixture
-
-CARD = "card.json"
-_AVERAGED = "average/average."  # how a checkpoint names the parameters that samples come from
-_SOURCE = "source/points"  # the tensor of a source that is no formula
+from anabranch.runs._trained import AVERAGED, SOURCE, handed_on
 
 
 @dataclass(frozen=True)
@@ -65,7 +58,7 @@ def export(run: Path, out: Path | None = None) -> Path:
     model = _written(tensors, facts)
     own["model"] |= {
         "dimension": checkpoint.facts["dimension"],
-        "parameters": sum(tensor.numel() for name, tensor in tensors.items() if name != _SOURCE),
+        "parameters": sum(tensor.numel() for name, tensor in tensors.items() if name != SOURCE),
         "sha256": hashlib.sha256(model).hexdigest(),
     }
     card = card_of(config, folder, checkpoint, own)
@@ -81,36 +74,13 @@ def load_exported(folder: Path) -> ExportedFlow | ExportedComposition:
     """The flow, or the composition, in a folder that `export` wrote; needs neither the run nor its data.
 
     Nothing is unpickled."""
-    from safetensors import SafetensorError
-
-    try:
-        return _loaded(folder)
-    except AnabranchError as error:
-        raise DataError(f"{folder} is no exported model: {error}") from error
-    except KeyError as error:
-        raise DataError(f"{folder} is no exported model: it does not say {error}.") from error
-    except (OSError, ValueError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
-        raise DataError(f"{folder} is no exported model: {error}") from error
-
-
-def _loaded(folder: Path) -> ExportedFlow | ExportedComposition:
-    from safetensors import safe_open
-
-    card = json.loads((folder / CARD).read_text())
-    if hashlib.sha256((folder / MODEL).read_bytes()).hexdigest() != card["model"]["sha256"]:
-        raise DataError(f"{MODEL} is not the file that its card describes; export the run again.")
-    with safe_open(folder / MODEL, "pt") as file:
-        # Copies: where a tensor begins in the file decides how sums over it are rounded.
-        facts, tensors = file.metadata() or {}, {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    encoder = Encoder.from_json((folder / ENCODER).read_text()) if (folder / ENCODER).exists() else None
-    if "space" in facts:
-        return load_composition(facts, tensors, encoder, card)
-    settings, dimension = FlowMatching.from_json(facts["settings"]), int(facts["dimension"])
-    points = tensors.pop(_SOURCE, None)
-    source: Source = shape(settings.flow.source, dimension) if points is None else Cloud(points)
-    state = {f"{_AVERAGED}{name}": tensor for name, tensor in tensors.items()}
-    state["average/count"] = torch.tensor(0)
-    return ExportedFlow(FlowServer.velocity_of(settings, dimension, state), source, dimension, encoder, card)
+    with exported_at(folder):
+        found = read_exported(folder)
+        if found.composes:
+            return ExportedComposition(rebuilt_composition(found.facts, found.tensors), found.encoder, found.card)
+        flow = handed_on(found)
+        velocity = FlowServer.velocity_of(flow.settings, flow.dimension, flow.state)
+        return ExportedFlow(velocity, flow.source, flow.dimension, flow.encoder, found.card)
 
 
 def _last_checkpoint(folder: RunFolder) -> Checkpoint:
@@ -129,10 +99,10 @@ def _last_checkpoint(folder: RunFolder) -> Checkpoint:
 
 def _flow_model(config: Config, checkpoint: Checkpoint) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The averaged parameters by their names in the network; beside them all that rebuilds it."""
-    tensors = {n.removeprefix(_AVERAGED): t for n, t in checkpoint.state.items() if n.startswith(_AVERAGED)}
+    tensors = {n.removeprefix(AVERAGED): t for n, t in checkpoint.state.items() if n.startswith(AVERAGED)}
     settings, given = asdict(config.settings), source_points(config)
     if given is not None:
-        tensors[_SOURCE] = given
+        tensors[SOURCE] = given
         settings["flow"]["source"] = Path(config.flow.source).stem  # of a path nothing but the name is handed on
     return tensors, {"settings": json.dumps(settings), "dimension": str(checkpoint.facts["dimension"])}
 

@@ -9,7 +9,7 @@ from typing import Any
 from anabranch.runs._config import Config
 from anabranch.runs._folder import Checkpoint, RunFolder
 
-MODEL, ENCODER = "model.safetensors", "encoder.json"
+MODEL, CARD, ENCODER = "model.safetensors", "card.json", "encoder.json"
 _COSTS = ("_seconds", "_forward", "_backward")  # how rows are called that say what training took
 _GUARDS = {
     "lookup_noise": "noise on semi-discrete answers",

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from math import prod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from anabranch.data import Encoder
-from anabranch.data.attributes import AttributeSpace, Coverage
-from anabranch.errors import DataError, UsageError
-from anabranch.methods.dcfm import PeerSettings, Student, student_kind, student_network
-from anabranch.methods.experts import Holders, Mixture, Router, expert_network
-from anabranch.runs._config import Config, from_dict
+from anabranch.data.attributes import Coverage
+from anabranch.errors import UsageError
+from anabranch.methods.dcfm import student_kind
+from anabranch.methods.experts import Mixture
+from anabranch.runs._config import Config
+from anabranch.runs._exported_composition import EXPERT, FEDERATED, ROUTER, STUDENT
 from anabranch.runs._folder import Checkpoint
 from anabranch.runs._sample_composition import drawn
 from anabranch.runs._sample_drawing import Sampling
-from anabranch.runs._stored import Stored, stored_mixture
+from anabranch.runs._stored import Stored
 
 _SETTINGS = ("experts", "federated", "peers", "student", "mixture")
-_FEDERATED, _STUDENT = "average/average.", "student/average/average."  # how a checkpoint names one averaged flow
-_EXPERT, _ROUTER = "expert/", "router/"  # how it names experts, each by its silo, and what was learned to choose them
 _USUAL = 16  # samples of attributes, where no number is given: as of `anabranch sample`
 _NAMED = 400  # combinations beyond which a card counts, and names no more
 _EXPERTS_REVEAL = (
@@ -100,13 +97,13 @@ def composition_model(
 
     Of a run that made one flow that flow alone is taken, not the experts that it learned from.
     """
-    one = _FEDERATED if config.federated.rounds else _STUDENT if config.student.steps else None
+    one = FEDERATED if config.federated.rounds else STUDENT if config.student.steps else None
     if one is None:
-        tensors = {name: t for name, t in checkpoint.state.items() if name.startswith((_EXPERT, _ROUTER))}
+        tensors = {name: t for name, t in checkpoint.state.items() if name.startswith((EXPERT, ROUTER))}
     else:
         (flow,) = stored.mixture.experts
         found = {name: t for name, t in checkpoint.state.items() if name.startswith(one)}
-        tensors = {f"{_EXPERT}{flow}/{name.removeprefix(one)}": t for name, t in found.items()}
+        tensors = {f"{EXPERT}{flow}/{name.removeprefix(one)}": t for name, t in found.items()}
     settings = {"method": config.method, **{name: asdict(getattr(config, name)) for name in _SETTINGS}}
     facts = {
         "settings": json.dumps(settings),
@@ -143,60 +140,6 @@ def composition_card(config: Config, stored: Stored) -> dict[str, Any]:
     }
 
 
-def load_composition(
-    facts: Mapping[str, str], tensors: Mapping[str, Tensor], encoder: Encoder | None, card: dict[str, Any]
-) -> ExportedComposition:
-    """The composition of a model's file; what does not fit together is refused."""
-    config = from_dict(json.loads(facts["settings"]))
-    if not config.composes:
-        raise DataError(f"it is of the method '{config.method}', which composes nothing.")
-    dimension, shape = int(facts["dimension"]), tuple(int(side) for side in json.loads(facts["shape"]))
-    if dimension < 1 or (shape and prod(shape) != dimension):
-        raise DataError(f"samples of {dimension} numbers are no images of {list(shape)}.")
-    space = AttributeSpace.from_json(facts["space"])
-    counts = {silo: _dense(count, len(space)) for silo, count in json.loads(facts["counts"]).items()}
-    coverage = Coverage(space, {silo: torch.tensor(count) for silo, count in counts.items()})
-    _check_parameters(config, coverage, dimension, tensors)
-    known = {"space": facts["space"], "counts": counts, "dimension": dimension, "shape": shape}
-    return ExportedComposition(_rebuilt(config, coverage, Checkpoint(0, dict(tensors), known)), encoder, card)
-
-
-def _rebuilt(config: Config, coverage: Coverage, file: Checkpoint) -> Stored:
-    """The field of a file's parameters: of a student from that alone, otherwise as that of a run folder."""
-    first = next(iter(coverage.counts))
-    own = {n.removeprefix(f"{_EXPERT}{first}/"): t for n, t in file.state.items() if n.startswith(f"{_EXPERT}{first}/")}
-    dimension, shape = file.facts["dimension"], file.facts["shape"]
-    if config.student.steps:
-        like = next(iter(own.values()))
-        student = Student(config.composed, coverage, like, dimension, seed=0, start=own)
-        return Stored(Mixture({first: student.field()}, coverage, Holders(coverage)), dimension, shape)
-    state = {f"shared/{name}": tensor for name, tensor in own.items()}
-    if config.federated.rounds:
-        state |= {"average/count": torch.tensor(0), **{f"{_FEDERATED}{name}": tensor for name, tensor in own.items()}}
-    else:
-        state |= file.state
-    alone = replace(config, peers=PeerSettings())  # nobody is there to be handed anything
-    return stored_mixture(alone, Checkpoint(0, state, file.facts))
-
-
-def _check_parameters(config: Config, coverage: Coverage, dimension: int, given: Mapping[str, Tensor]) -> None:
-    """Refuses tensors that are not those of the networks that the settings describe."""
-    settings, sizes, count = config.composed, coverage.space.sizes, len(coverage.counts)
-    one = bool(settings.student.steps or settings.federated.rounds)
-    if one and count > 1:
-        raise DataError(f"it is of '{config.method}', which makes one flow, and {count} are named.")
-    fresh = student_network(settings, dimension, sizes) if settings.student.steps else None
-    fresh = fresh or expert_network(settings.experts, dimension, sizes)
-    wanted = {f"{_EXPERT}{silo}/{n}": p.shape for silo in coverage.counts for n, p in fresh.named_parameters()}
-    if not one and settings.mixture.router == "learned":
-        wanted |= {f"{_ROUTER}{name}": p.shape for name, p in Router(dimension, count).named_parameters()}
-    odd = wanted.keys() ^ given.keys() or {
-        name for name, tensor in given.items() if tensor.shape != wanted[name] or not tensor.is_floating_point()
-    }
-    if odd:
-        raise DataError(f"its parameters are not those that its settings describe ({', '.join(sorted(odd)[:3])}).")
-
-
 def _needed(mixture: Mixture) -> dict[str, Tensor]:
     """Counts by silo for a rule to weigh experts; one flow needs to know what was seen, not by whom or how often."""
     if len(mixture.experts) > 1:
@@ -207,15 +150,6 @@ def _needed(mixture: Mixture) -> dict[str, Tensor]:
 def _sparse(count: Tensor) -> dict[str, int]:
     """The labels that were met, with their numbers: of many combinations few are."""
     return {str(label): int(count[label]) for label in count.nonzero()[:, 0].tolist()}
-
-
-def _dense(met: Mapping[str, int], combinations: int) -> list[int]:
-    dense = [0] * combinations
-    for label, count in met.items():
-        if not 0 <= int(label) < combinations:
-            raise DataError(f"samples of combination {label} are counted, and there are {combinations}.")
-        dense[int(label)] = count
-    return dense
 
 
 def _stages(config: Config) -> dict[str, bool]:

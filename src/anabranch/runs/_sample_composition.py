@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,19 +17,24 @@ from anabranch.errors import UsageError, spared
 from anabranch.flow import Flow
 from anabranch.methods.experts import check_weights
 from anabranch.runs._evaluate_composition import possible
-from anabranch.runs._folder import Checkpoint, RunFolder
+from anabranch.runs._exported import exported_at, is_exported, read_exported
+from anabranch.runs._exported_composition import rebuilt_composition
+from anabranch.runs._folder import RunFolder
 from anabranch.runs._sample_drawing import (
     Computing,
     Drawing,
     Sampling,
     check_solver,
     exhausted,
-    facts_of,
+    how_drawn,
     last_checkpoint,
     tell_of_what_is_to_come,
+    which,
 )
 from anabranch.runs._sample_noise import gaussian_noise
 from anabranch.runs._stored import Stored, stored_mixture
+
+_PLAIN = "knows no attributes; sample it without --attributes, --grid, --how and --weights."
 
 
 @dataclass(frozen=True)
@@ -83,23 +89,26 @@ def draw_every(
 
 @dataclass(frozen=True)
 class Chosen:
-    """Samples with the attributes `codes` (n, k), to be drawn a batch at a time, and who has seen which."""
+    """Samples with the attributes `codes` (n, k), to be drawn a batch at a time, and who has seen which. An exported
+    flow only knows what was seen, and not `by_silo`."""
 
     drawing: Drawing
     codes: Tensor
     coverage: Coverage
+    by_silo: bool = True
 
 
 def open_chosen(run: Path, attributes: str, count: int, sampling: Sampling, computing: Computing) -> Chosen:
     """`count` samples with these attributes, as of `draw_composed`, to be drawn a batch at a time on the CPU."""
     _check_computing(run, computing)
-    checkpoint, stored = _opened(run)
-    codes = stored.coverage.space.parse(attributes).expand(count, -1)
+    opened = _opened(run)
+    coverage = opened.stored.coverage
+    codes = coverage.space.parse(attributes).expand(count, -1)
     asked = {"attributes": attributes, "how": sampling.how, "until": sampling.until}
     asked["weights"] = None if sampling.weights is None else list(sampling.weights)
-    drawing = _drawing(stored, codes, sampling, computing.batch)
-    drawing = replace(drawing, facts={**facts_of(RunFolder(run), checkpoint, sampling), **asked})
-    return Chosen(drawing, codes, stored.coverage)
+    drawing = _drawing(opened.stored, codes, sampling, computing.batch)
+    drawing = replace(drawing, facts={**opened.facts, **how_drawn(sampling), **asked})
+    return Chosen(drawing, codes, coverage, opened.by_silo)
 
 
 def _check_computing(run: Path, computing: Computing) -> None:
@@ -111,22 +120,39 @@ def _check_computing(run: Path, computing: Computing) -> None:
 
 
 def open_composition(run: Path) -> Stored:
-    """The field of a run's last checkpoint; needs no data but the run folder."""
-    return _opened(run)[1]
+    """The field of a run's last checkpoint, or an exported one; needs no data but the folder."""
+    return _opened(run).stored
 
 
-def _opened(run: Path) -> tuple[Checkpoint, Stored]:
-    folder = RunFolder(run)
+@dataclass(frozen=True)
+class _Opened:
+    """A composition, the facts that tell it from others, and whether its coverage says which silo has seen what."""
+
+    stored: Stored
+    facts: dict[str, Any]
+    by_silo: bool
+
+
+def _opened(place: Path) -> _Opened:
+    if is_exported(place):
+        return _handed_on(place)
+    folder = RunFolder(place)
     config = folder.config()
     if not config.composes:
-        raise UsageError(
-            f"{run} ran '{config.method}', which knows no attributes; sample it without --attributes, --grid, --how"
-            " and --weights."
-        )
+        raise UsageError(f"{place} ran '{config.method}', which {_PLAIN}")
     checkpoint = last_checkpoint(folder)
     stored = stored_mixture(config, checkpoint)
     tell_of_what_is_to_come(folder, checkpoint)
-    return checkpoint, stored
+    return _Opened(stored, which(folder, checkpoint), by_silo=True)
+
+
+def _handed_on(place: Path) -> _Opened:
+    with exported_at(place):
+        found = read_exported(place)
+        stored = rebuilt_composition(found.facts, found.tensors) if found.composes else None
+    if stored is None:
+        raise UsageError(f"{place} is a flow that {_PLAIN}")
+    return _Opened(stored, found.which, by_silo=len(stored.coverage.counts) > 1)
 
 
 def drawn(stored: Stored, codes: Tensor, sampling: Sampling, batch: int = 0) -> ComposedSamples:

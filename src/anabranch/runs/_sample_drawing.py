@@ -179,12 +179,15 @@ def tell_of_what_is_to_come(folder: RunFolder, checkpoint: Checkpoint) -> None:
         )
 
 
-def facts_of(folder: RunFolder, checkpoint: Checkpoint, sampling: Sampling) -> dict[str, Any]:
-    """What tells samples of a run from others: which run, when, and how they were drawn."""
+def which(folder: RunFolder, checkpoint: Checkpoint) -> dict[str, Any]:
+    """What tells samples of a run from others: which run, and when."""
     identity = folder.path / "identity"  # read only: sampling changes nothing in a run folder
-    run = identity.read_text() if identity.exists() else folder.path.name
-    asked = {"solver": sampling.solver, "nfe": sampling.nfe, "seed": sampling.seed}
-    return {"run": run, "round": checkpoint.round, **asked}
+    return {"run": identity.read_text() if identity.exists() else folder.path.name, "round": checkpoint.round}
+
+
+def how_drawn(sampling: Sampling) -> dict[str, Any]:
+    """What tells samples of the same model apart."""
+    return {"solver": sampling.solver, "nfe": sampling.nfe, "seed": sampling.seed}
 
 
 def exhausted(batch: int) -> str:
