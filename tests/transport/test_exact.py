@@ -248,3 +248,13 @@ def test_refusals_are_sentences():
         exact_plan(torch.zeros(2, 2), torch.ones(2), torch.ones(2) / 2)
     with pytest.raises(UsageError, match="replacement=True"):
         sample_pairs(Plan(torch.eye(2) / 2, 0.0), 3, generator(0))
+
+
+def test_kernels_hold_no_numbers_that_processors_are_slow_with():
+    cost = np.linspace(0, 3, 40_000, dtype=np.float32).reshape(200, 200)
+    nowhere = np.zeros(200, np.float32)
+    kernel = exact._kernel(cost, nowhere, nowhere, np.float32(0.02))
+    wanted = np.exp(-cost.astype(np.float64) / 0.02)
+    assert ((wanted > 0) & (wanted < np.finfo(np.float32).tiny)).sum() > 1000  # of which there would be many
+    assert (kernel[kernel > 0] >= np.finfo(np.float32).tiny).all()
+    np.testing.assert_allclose(kernel, wanted, rtol=2e-5, atol=1e-34)
