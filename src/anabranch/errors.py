@@ -68,6 +68,10 @@ class RunFolderError(AnabranchError):
         return cls(f"{path} could not be written ({error.strerror or error}). {advice} with --out.")
 
 
+class BusyError(RunFolderError):
+    """Another process is at work in a run folder."""
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Whether the error, of whichever library, says that memory ran out."""
     if isinstance(error, MemoryError | ExhaustedError) or type(error).__name__ == "OutOfMemoryError":  # torch's

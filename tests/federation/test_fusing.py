@@ -1,12 +1,13 @@
 """Fused answers: when one pass serves all silos, when it must not, and that it makes no difference."""
 
+import logging
 from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor
 
-from anabranch.errors import QuorumError, UsageError
+from anabranch.errors import QuorumError, RefusedError, UsageError
 from anabranch.federation import Clip, LocalEngine, Message, Noise, answers_together
 from tests.federation.counting import (
     QUESTION,
@@ -81,6 +82,27 @@ class TestFusing:
         behave(silos[1], fail)
         mean = opened(silos).mean(QUESTION)
         assert list(mean.failures) == ["b"] and mean.answered == ["a", "c"]
+
+    def test_why_it_is_not_one_pass_is_said_once_and_aloud(self, caplog):
+        silos = three()
+        behave(silos[1], fail)
+        federation = opened(silos)
+        with caplog.at_level(logging.INFO):
+            for _ in range(3):
+                federation.mean(QUESTION)
+        said = [(record.levelname, record.getMessage()) for record in caplog.records if "in turn" in record.message]
+        assert [level for level, _ in said] == ["WARNING", "INFO", "INFO"]
+        assert "RuntimeError: the disk is gone" in said[0][1] and Count.kind in said[0][1]
+
+    def test_what_a_silo_refuses_is_no_warning(self, caplog):
+        def refuse(question):
+            raise RefusedError("not today")
+
+        silos = three()
+        behave(silos[1], refuse)
+        with caplog.at_level(logging.INFO):
+            opened(silos).mean(QUESTION)
+        assert [record.levelname for record in caplog.records if "in turn" in record.message] == ["INFO"]
 
     def test_the_quorum_holds_fused_as_plain(self):
         for fused in (False, True):

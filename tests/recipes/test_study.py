@@ -206,6 +206,14 @@ def test_every_study_of_a_recipe_is_there_and_its_checks_name_what_it_has(found)
         assert "limit" in check or "at_least" in check
 
 
+def test_figures_are_printed_even_where_a_picture_of_them_fails(tmp_path, monkeypatch):
+    words = ["reproduce", "fedwad-toy", "--problems", "traffic-50d", "--methods", "s100", "--jobs", "1"]
+    monkeypatch.setattr("anabranch.recipes.present", lambda *arguments: 1 / 0)
+    result = CliRunner().invoke(app, [*words, "--out", str(tmp_path), "--json"])
+    assert result.exit_code == 1 and isinstance(result.exception, ZeroDivisionError)
+    assert json.loads(result.stdout.splitlines()[-1])["rows"]
+
+
 def test_the_verb_prints_json_and_writes_the_page(tmp_path):
     words = ["reproduce", "fedwad-toy", "--problems", "traffic-50d,evolution", "--methods", "s100", "--jobs", "1"]
     result = CliRunner().invoke(app, [*words, "--out", str(tmp_path), "--json"])

@@ -10,11 +10,10 @@ import typer
 from rich.markup import escape
 
 from anabranch.cli._show import console, print_checks, print_table, sentences
+from anabranch.cli._silos import Json
 from anabranch.errors import UsageError
 
 app = typer.Typer(rich_markup_mode="rich")
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line, instead of tables.")]
 
 
 @app.callback(invoke_without_command=True)

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from anabranch.cli._show import console, print_table, sentences
+from anabranch.cli._silos import Json
 
 if TYPE_CHECKING:
     from anabranch.data import Progress as Told
@@ -23,8 +24,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line, instead of tables.")]
 
 
 @app.command()

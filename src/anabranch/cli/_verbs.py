@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from anabranch.cli._at_sites import pair_lines
 from anabranch.cli._bench import app as bench_verbs
@@ -20,8 +18,10 @@ from anabranch.cli._data import read_pictures
 from anabranch.cli._distance import distance
 from anabranch.cli._federation import app as federation_verbs
 from anabranch.cli._fid import fid
+from anabranch.cli._reproduce import reproduce
 from anabranch.cli._sample import sample
-from anabranch.cli._show import cell_watch, console, print_checks, print_table, sentences, training_notes
+from anabranch.cli._show import print_table, sentences, training_notes
+from anabranch.cli._silos import Out
 from anabranch.cli._sites import app as site_verbs
 from anabranch.errors import UsageError
 from anabranch.federation import Ranks
@@ -38,12 +38,9 @@ app.add_typer(site_verbs, name="site")
 app.add_typer(federation_verbs, name="federation")
 app.add_typer(data_verbs, name="data")
 app.add_typer(bench_verbs, name="bench")
-for verb in (distance, cluster, coreset, coverage, sample, fid):
+for verb in (reproduce, distance, cluster, coreset, coverage, sample, fid):
     app.command()(verb)
 
-Out = Annotated[Path | None, typer.Option("--out", help="Folder to write to; made when missing.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line, instead of tables.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Run this seed only.")]
 Change = Annotated[
     list[str] | None, typer.Option("--set", help="Change a setting, as in --set rounds=20 or --set data.points=500.")
 ]
@@ -213,79 +210,3 @@ def report(
     if rows:
         print_table(summary_table(rows), "Comparison")
     typer.echo(f"Report: {page}")
-
-
-@app.command()
-@sentences
-def reproduce(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A recipe.")] = None,
-    scale: Annotated[
-        str, typer.Option(help="smoke (seconds), small (minutes) or paper (the paper's own settings).")
-    ] = "smoke",
-    seed: Seed = None,
-    methods: Annotated[str, typer.Option(help="Only these methods, separated by commas.")] = "",
-    problems: Annotated[str, typer.Option(help="Only these problems, separated by commas.")] = "",
-    out: Out = None,
-    jobs: Annotated[int, typer.Option(help="Runs at a time; 0 means one a core.")] = 0,
-    classes: Annotated[
-        Path | None,
-        typer.Option(help="A file with Inception's layer of classes (fc.weight), for the Inception Score of images."),
-    ] = None,
-    as_json: Json = False,
-    list_recipes: Annotated[bool, typer.Option("--list", help="List the recipes and end.")] = False,
-) -> None:
-    """Make a paper's table or figure again, and check it. Exit code 1 when a check fails.
-
-    Every cell (problem, method, seed) is a run folder: finished ones are skipped, so that a second call only fills
-    the gaps.
-    """
-    from anabranch.recipes import cells_of, check_seed, present, recipe, recipes, run_in_turn, theory_table
-    from anabranch.recipes import reproduce as go
-    from anabranch.report import summary_table, write_report, write_study_report
-
-    if list_recipes:
-        for found in recipes().values():
-            typer.echo(f"{found.name}\n  {found.title} ({found.paper})\n  problems: {', '.join(found.problems)}")
-            typer.echo(f"  methods: {', '.join(found.methods)}\n  scales: {', '.join(found.values['scales'])}")
-        return
-    if name is None:
-        raise UsageError(f"Name a recipe: {', '.join(recipes())}; 'anabranch reproduce --list' says more.")
-    check_seed(seed)
-    found, folder = recipe(name), out or Path("runs") / f"{name}-{scale}"
-    cells = cells_of(found, scale, folder, seed, _names(methods), _names(problems), classes)
-    with cell_watch(f"{name}, {scale}") as watch:
-        if Ranks.here().count > 1:
-            run_in_turn(found, cells, watch)
-        if not Ranks.here().first:
-            return
-        outcome = go(found, scale, cells, jobs or os.cpu_count() or 1, watch)
-    for cell, why in outcome.failures.items():
-        console.print(f"[red]{escape(cell)} failed. {escape(why)}[/red]", highlight=False)
-    records = [check.record() for check in outcome.checks]
-    printed = {"rows": outcome.rows, "checks": records, "failures": outcome.failures}
-    tables: list[tuple[str, list[list[str]]]] = []
-    if outcome.runs and found.study is not None:
-        shown = present(found.study, outcome.rows, found.published, outcome.runs, folder / "figures")
-        tables, printed["pictures"] = shown.tables, {title: str(path) for title, path in shown.pictures.items()}
-        words = (found.title, found.paper, found.about)
-        page = write_study_report(folder / "report.html", *words, shown.tables, shown.pictures, records)
-        console.print(f"Report: {page}", highlight=False)
-    elif outcome.runs:
-        page = write_report(outcome.runs, folder / "report.html", checks=records)
-        console.print(f"Report: {page}", highlight=False)
-        if runs := [row for row in outcome.rows if row["method"] != "theory"]:
-            tables.append((found.title, summary_table(runs)))
-        if lines := theory_table(outcome.rows):
-            tables.append(("Theory in numbers: local plans against the global one, as two silos grow alike", lines))
-    if as_json:
-        typer.echo(json.dumps(printed))
-    else:
-        for title, lines in tables:
-            print_table(lines, title)
-        print_checks(outcome.checks)
-    if not outcome.ok:
-        raise typer.Exit(1)
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]

@@ -40,6 +40,7 @@ class LocalEngine:
         self.fused = fused
         self.postprocessors = tuple(postprocessors)
         self.verdict: Verdict | None = None
+        self._told: set[tuple[str, type[Exception]]] = set()
 
     @property
     def names(self) -> list[str]:
@@ -98,8 +99,17 @@ class LocalEngine:
         except Exception as error:  # whoever is at fault is found, and named, by asking one by one
             if out_of_memory(error):
                 raise exhausted(envelope.question.kind) from error
-            LOG.info("'%s' is asked in turn: together it raised %s", envelope.question.kind, type(error).__name__)
+            self._tell(envelope.question.kind, error)
             return None
+
+    def _tell(self, kind: str, error: Exception) -> None:
+        """Says why silos are not served together: aloud, where that is not what one of them refuses, and once."""
+        found = (kind, type(error))
+        expected = isinstance(error, AnabranchError) or found in self._told
+        self._told.add(found)
+        level = logging.INFO if expected else logging.WARNING
+        words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        LOG.log(level, "Silos are asked '%s' in turn, which takes longer: together it raised %s", kind, words)
 
     def begin(self, question: Message, names: Sequence[str], number: int) -> None:
         """Lets silos begin what they will do when they are asked this in round `number`, if they serve it together."""

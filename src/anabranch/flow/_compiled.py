@@ -15,6 +15,7 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BACKEND = "inductor"  # of torch.compile
+REASON = 300  # characters of why a network could not be compiled; torch writes pages
 _GIVEN_UP: WeakSet[nn.Module] = WeakSet()  # networks that could not be compiled
 
 
@@ -51,6 +52,7 @@ def attempt(module: nn.Module, compute: Callable[[], T]) -> T:
             raise
         module._compiled_call_impl = None
         _GIVEN_UP.add(module)
-        LOG.warning("The network could not be compiled here (%s); it is computed without.", type(error).__name__)
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:REASON]
+        LOG.warning("The network could not be compiled here, and is computed without: %s", why)
         LOG.debug("why it could not be compiled", exc_info=error)
     return compute()

@@ -4,7 +4,7 @@ from anabranch.recipes._checks import Check, run_checks
 from anabranch.recipes._in_turn import run_in_turn
 from anabranch.recipes._recipe import SCALES, Recipe, check_seed, recipe, recipes
 from anabranch.recipes._reproduce import AnyCell, Cell, Outcome, cells_of, reproduce
-from anabranch.recipes._study import StudyCell, present
+from anabranch.recipes._study import Presentation, StudyCell, present
 from anabranch.recipes._theory import theory, theory_table
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Cell",
     "Check",
     "Outcome",
+    "Presentation",
     "Recipe",
     "StudyCell",
     "cells_of",

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anabranch.errors import AnabranchError, UsageError
+from anabranch.errors import AnabranchError, BusyError, UsageError
 from anabranch.recipes._checks import Check, run_checks
+from anabranch.recipes._queue import Queue
 from anabranch.recipes._recipe import Recipe
 from anabranch.recipes._share import round_of, share_of
 from anabranch.recipes._study import StudyCell, StudyRun
@@ -131,8 +132,9 @@ def _cell(recipe: Recipe, place: tuple[str, str, int], scale: str, folder: Path,
 def reproduce(recipe: Recipe, scale: str, cells: Sequence[AnyCell], jobs: int, watch: Watch) -> Outcome:
     """Runs the cells that are not finished, `jobs` at a time, then gathers all rows and checks them.
 
-    `watch` is called about once a second with all cells and those now running. A cell that fails does not stop the
-    others. Ctrl-C does, once each has saved where it is; a warning says what is kept, and it is raised again.
+    `watch` is called about once a second with all cells and those now running. Cells that another process is at work
+    on are left to it, and waited for. A cell that fails does not stop the others. Ctrl-C does, once each has saved
+    where it is; a warning says what is kept, and it is raised again.
     """
     try:
         return _reproduced(recipe, scale, cells, jobs, watch)
@@ -182,23 +184,26 @@ def _run(todo: Sequence[AnyCell], cells: Sequence[AnyCell], jobs: int, watch: Wa
     os.environ.update(_ONE_THREAD)
     failures: dict[str, str] = {}
     # The dearest first, so that no long cell is left alone at the end; then those that must be alone.
-    queue = sorted(todo, key=lambda cell: (cell.alone, -cell.price))
+    queue = Queue(sorted(todo, key=lambda cell: (cell.alone, -cell.price)))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, context, initializer=_end_with, initargs=(os.getpid(),)) as pool:
         running: dict[Future[None], AnyCell] = {}
         watch(cells, [])
         try:
             while queue or running:
-                while queue and len(running) < (1 if queue[0].alone else jobs):
-                    cell = queue.pop(0)
+                while (cell := queue.first()) is not None and len(running) < (1 if cell.alone else jobs):
                     with _interrupts_later():  # a worker begins like this, and would fail on Ctrl-C as it imports
-                        running[pool.submit(_work, cell)] = cell
+                        running[pool.submit(_work, queue.take())] = cell
                 finished, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
                 for future in finished:
                     cell = running.pop(future)
-                    if error := future.exception():
+                    if isinstance(error := future.exception(), BusyError):
+                        queue.met(cell)
+                    elif error:
                         failures[cell.name] = _sentence(error)
-                watch(cells, list(running.values()))
+                watch(cells, [*running.values(), *queue.with_others])
+                if not running and queue.with_others:
+                    time.sleep(1.0)
         except KeyboardInterrupt:
             pool.shutdown(wait=True, cancel_futures=True)  # each cell saves a checkpoint on the same Ctrl-C
             raise

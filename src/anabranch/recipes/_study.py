@@ -93,6 +93,8 @@ class StudyRun:
             return
         folder = RunFolder(self.path)
         with folder.locked():
+            if self.finished():  # by another process, since it was looked at
+                return
             folder.write_json("config.json", self.record())
             folder.write_json("results.json", {"rows": study(self.study).run(self.cell)})
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anabranch.errors import CheckpointError, RunFolderError
+from anabranch.errors import BusyError, CheckpointError, RunFolderError
 from anabranch.federation import load, save, write_atomically
 from anabranch.runs._config import Config, from_dict
 from anabranch.runs._differences import differences
@@ -68,7 +68,7 @@ class RunFolder:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise RunFolderError(
+                raise BusyError(
                     f"Another process is running in {self.path}; wait for it, or choose another folder with --out."
                 ) from error
             yield

@@ -110,6 +110,7 @@ class TestCompiling:
                 velocity(torch.zeros(2, 16), torch.tensor(0.5))
         said = [record.message for record in caplog.records if "could not be compiled" in record.message]
         assert len(said) == 2  # of the network that trains, and of the one that samples
+        assert all("no compiler here" in sentence and len(sentence) < 400 for sentence in said)
         assert torch.equal(flat(server), flat(trained(settings_of(compile=False))))
 
     @pytest.mark.parametrize(
