@@ -76,6 +76,26 @@ def test_a_curve_by_rounds_has_every_number_of_steps_and_ends_in_the_final_figur
     assert all(row["value"] != final[row["nfe"]] for row in test[:2])
 
 
+@pytest.mark.parametrize(("count", "looks"), [(12, [1]), (10, [1, 2])])
+def test_the_finished_flow_is_sampled_once_where_the_table_has_it(tmp_path, monkeypatch, count, looks):
+    taken = []
+    look = study.Curve._look
+    monkeypatch.setattr(study.Curve, "_look", lambda self, mark, *more: taken.append(mark) or look(self, mark, *more))
+    one = cell(tmp_path, "vanilla", curve={**ROUNDS, "count": count})
+    rows = study.run(one)
+    test = [row for row in rows if row["metric"] == "curve_pixels_test"]
+    assert taken == looks and len(test) == 4 and {row["images"] for row in test} == {count}
+    done = RunFolder(one.folder / "run").read_json("results.json")
+    assert all(row["seconds"] == done["seconds"] for row in test[2:]) == (count == 12)
+    again = study.Curve(one, *_opened(one.folder))
+    assert again.looks.after == []
+
+
+def _opened(folder):
+    run = RunFolder(folder / "run")
+    return run.config(), run, lambda: None
+
+
 def test_curves_by_rounds_are_small_multiples_and_tables(tmp_path):
     row = {"problem": "p", "seed": 0, "metric": "curve_fid_test", "images": 99, "seconds": 1.0, "round": 7}
     rows = [

@@ -68,10 +68,10 @@ def test_cells_of_one_process_share_their_eyes(inception, tmp_path):
     assert (
         eyes("sd", data={"flip": "points"}) is first and eyes("lot", data={"alpha": 0.1, "silos": 2}) is first
     )  # the same images
-    assert inception == [False]
-    for other in ({"data": {"images": 50}}, {"real": 40}, {"inception": {"tf32": True}}):
+    assert inception == [True]
+    for other in ({"data": {"images": 50}}, {"real": 40}, {"inception": {"tf32": False}}):
         assert eyes("vanilla", **other) is not first
-    assert inception == [False, False, False, True]
+    assert inception == [True, True, True, False]
     assert len(eyes_module._OPEN) == 1  # one at a time
 
 
@@ -115,6 +115,6 @@ def test_a_score_that_cannot_be_is_refused_before_training(layer, tmp_path):
 
 def test_the_layer_of_classes_is_an_option_of_every_cell(layer, tmp_path):
     for one in cells_of(recipe("ffm-cifar10"), "small", tmp_path, 0, [], [], layer):
-        assert one.cell.options["inception"] == {"use": True, "batch": 250, "classes": str(layer)}
+        assert one.cell.options["inception"] == {"use": True, "tf32": True, "batch": 250, "classes": str(layer)}
     with pytest.raises(UsageError, match="'dcfm-cmnist' has no Inception Score"):
         cells_of(recipe("dcfm-cmnist"), "small", tmp_path, 0, [], [], layer)

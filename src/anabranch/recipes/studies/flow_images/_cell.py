@@ -34,6 +34,7 @@ def run(cell: StudyCell) -> list[Row]:
         return []
     key: dict[str, Any] = {"problem": cell.problem, "method": cell.method, "seed": cell.seed}
     found = [*_after_steps(cell, config, eyes()), *_adaptive(cell, config, eyes())]
+    curve.end(found)
     found += [{"nfe": None, **row} for row in eyes().of_real_images(cell.options["sampling"]["count"])]
     named = [{**key, **row, "value": float(row["value"])} for row in [*found, *_of_the_run(config, folder, rows)]]
     return [*named, *curve.rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from anabranch.errors import UsageError
@@ -50,11 +50,36 @@ class Curve:
     @property
     def looks(self) -> Looks:
         """The looks that are still to be taken."""
-        known = {row[self.key] for row in self.rows}
+        known = {row[self.key] for row in self.rows} | {self._end}
         left = [mark for mark in self.marks if mark not in known]
         if self.key == ROUNDS:
             return Looks(left, self._look, "rounds")
         return Looks([60.0 * mark for mark in left], self._look)
+
+    @property
+    def _end(self) -> float | None:
+        """The mark of the finished flow, where the table has all that would be measured there, which is not done
+        twice."""
+        table, rounds = self.cell.options, self.config.flow.rounds
+        if self.key != ROUNDS or rounds not in self.marks or self.options["count"] != table["sampling"]["count"]:
+            return None
+        return rounds if set(self.options["nfe"]) <= set(table["nfe"]) else None
+
+    def end(self, found: Sequence[Row]) -> None:
+        """Takes the point of the finished flow from the rows of the table."""
+        if self._end is None or self._end in {row[self.key] for row in self.rows}:
+            return
+        done = self.folder.read_json("results.json")
+        key = self._key(self._end, done["seconds"], done["rounds"])
+        kept = [row for row in found if row["metric"].startswith(KINDS) and "solver" not in row]
+        new = [{**key, **_named(row)} for nfe in self.options["nfe"] for row in kept if row.get("nfe") == nfe]
+        self.folder.write_json(FILE, [*self.rows, *new])
+
+    def _key(self, place: float, seconds: float, number: int) -> dict[str, Any]:
+        """What all rows of one place on the curve have in common."""
+        cell = self.cell
+        key: dict[str, Any] = {"problem": cell.problem, "method": cell.method, "seed": cell.seed}
+        return {**key, self.key: place, "seconds": seconds, "round": number}
 
     def _look(self, mark: float, server: Server, progress: Progress, seconds: float) -> None:
         assert isinstance(server, FlowServer)
@@ -62,8 +87,7 @@ class Curve:
         plan = {**cell.options["sampling"], "count": self.options["count"]}
         velocity = make_ready(server.velocity(), self.config, plan, steps)
         place = mark if self.key == ROUNDS else next(m for m in self.marks if 60.0 * m == mark)
-        key: dict[str, Any] = {"problem": cell.problem, "method": cell.method, "seed": cell.seed}
-        key |= {self.key: place, "seconds": seconds, "round": progress.round}
+        key = self._key(place, seconds, progress.round)
         eyes, new = self.eyes(), list[Row]()
         for nfe in steps:
             images = sampled(velocity, self.config, cell.seed, plan, nfe, server.federation.device).images
