@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -56,20 +57,27 @@ class Composition:
         strength = self._strength(y.shape[1]).to(given) * given
         early, late = (torch.cat([w, 1 - w.sum(dim=0, keepdim=True)]) for w in (strength, given))
 
+        @lru_cache(maxsize=1)
+        def ready(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+            return early.to(device, dtype), late.to(device, dtype)
+
         def shares(x: Tensor, t: Tensor) -> Tensor:  # (k + 1, n, 1): of every v(y_i), and of v(∅)
-            if self.until == 1:
-                return early.to(x)
-            return torch.where((t > self.until).to(x.device).unsqueeze(-1), late.to(x), early.to(x))
+            first, then = ready(x.device, x.dtype)
+            return first if self.until == 1 else torch.where((t > self.until).to(x.device).unsqueeze(-1), then, first)
 
         if isinstance(self.field, Additive):
             return _sum_of_terms(self.field, y, shares)
         codes = masked(y, single_masks(y.shape[1], y.device).unsqueeze(1))
+        count = codes.shape[0]
+
+        @lru_cache(maxsize=1)
+        def repeated(rows: int, device: torch.device) -> Tensor:  # the solver asks for the same ones again and again
+            return codes.to(device).expand(-1, rows, -1).flatten(0, 1)
 
         def velocity(x: Tensor, t: Tensor) -> Tensor:
-            count = codes.shape[0]
-            rows = codes.to(x.device).expand(-1, x.shape[0], -1).flatten(0, 1)
             times = t if t.dim() == 0 else t.repeat(count)
-            terms = self.field(x.repeat(count, 1), times, rows).reshape(count, *x.shape)
+            rows = x.expand(count, *x.shape).flatten(0, 1)  # quicker than repeat
+            terms = self.field(rows, times, repeated(x.shape[0], x.device)).reshape(count, *x.shape)
             return (shares(x, t) * terms).sum(dim=0)
 
         return velocity
