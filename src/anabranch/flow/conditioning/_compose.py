@@ -55,15 +55,20 @@ class Composition:
         y = y if y.dim() == 2 else y.unsqueeze(0)
         given = (y != NULL).double().T.unsqueeze(-1)
         strength = self._strength(y.shape[1]).to(given) * given
-        early, late = (torch.cat([w, 1 - w.sum(dim=0, keepdim=True)]) for w in (strength, given))
 
         @lru_cache(maxsize=1)
-        def ready(device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-            return early.to(device, dtype), late.to(device, dtype)
+        def early(device: torch.device, dtype: torch.dtype) -> Tensor:
+            return _with_rest(strength).to(device, dtype)
+
+        @lru_cache(maxsize=1)
+        def late(device: torch.device, dtype: torch.dtype) -> Tensor:
+            return _with_rest(given).to(device, dtype)
 
         def shares(x: Tensor, t: Tensor) -> Tensor:  # (k + 1, n, 1): of every v(y_i), and of v(∅)
-            first, then = ready(x.device, x.dtype)
-            return first if self.until == 1 else torch.where((t > self.until).to(x.device).unsqueeze(-1), then, first)
+            first = early(x.device, x.dtype)
+            if self.until == 1:
+                return first
+            return torch.where((t > self.until).to(x.device).unsqueeze(-1), late(x.device, x.dtype), first)
 
         if isinstance(self.field, Additive):
             return _sum_of_terms(self.field, y, shares)
@@ -92,6 +97,11 @@ class Composition:
                 f"There are {len(self.weights)} weights for {k} attributes. Give one for each, or one for all of them."
             )
         return torch.tensor(self.weights, dtype=torch.float64).expand(k).reshape(k, 1, 1)
+
+
+def _with_rest(weights: Tensor) -> Tensor:
+    """The weights (k, n, 1) of single attributes, and behind them what is left for v(∅)."""
+    return torch.cat([weights, 1 - weights.sum(dim=0, keepdim=True)])
 
 
 def _sum_of_terms(field: Additive, y: Tensor, shares: Velocity) -> Velocity:

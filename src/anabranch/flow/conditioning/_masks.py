@@ -72,7 +72,7 @@ def masked(y: Tensor, mask: Tensor) -> Tensor:
 def single_masks(k: int, device: torch.device | str | None = None) -> Tensor:
     """The masks e_1, …, e_k, 0 (k + 1, k) of a composition."""
     check_attributes(k)
-    return torch.cat([torch.eye(k, device=device), torch.zeros(1, k, device=device)]).bool()
+    return torch.eye(k + 1, k, dtype=torch.bool, device=device)
 
 
 def pair_masks(count: int, k: int, generator: torch.Generator) -> Tensor:
