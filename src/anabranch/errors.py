@@ -79,6 +79,11 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
 
 
+def brief(error: BaseException, most: int = 300) -> str:
+    """What an error is and says, on one line for a log; libraries write pages."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:most]
+
+
 @contextmanager
 def spared(says: Callable[[], str]) -> Iterator[None]:
     """Within, memory that runs out becomes an error of this sentence, which names what to lower."""

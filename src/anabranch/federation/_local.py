@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from anabranch.errors import AnabranchError, NotFiniteError, UsageError, out_of_memory
+from anabranch.errors import AnabranchError, NotFiniteError, UsageError, brief, out_of_memory
 from anabranch.federation._exhausted import exhausted
 from anabranch.federation._halves import beginning, fused_answer
 from anabranch.federation._message import Envelope, Message
@@ -108,8 +108,7 @@ class LocalEngine:
         expected = isinstance(error, AnabranchError) or found in self._told
         self._told.add(found)
         level = logging.INFO if expected else logging.WARNING
-        words = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        LOG.log(level, "Silos are asked '%s' in turn, which takes longer: together it raised %s", kind, words)
+        LOG.log(level, "Silos are asked '%s' in turn, which takes longer: together it raised %s", kind, brief(error))
 
     def begin(self, question: Message, names: Sequence[str], number: int) -> None:
         """Lets silos begin what they will do when they are asked this in round `number`, if they serve it together."""

@@ -9,13 +9,12 @@ from weakref import WeakSet
 
 from torch import nn
 
-from anabranch.errors import AnabranchError, out_of_memory
+from anabranch.errors import AnabranchError, brief, out_of_memory
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BACKEND = "inductor"  # of torch.compile
-REASON = 300  # characters of why a network could not be compiled; torch writes pages
 _GIVEN_UP: WeakSet[nn.Module] = WeakSet()  # networks that could not be compiled
 
 
@@ -52,7 +51,6 @@ def attempt(module: nn.Module, compute: Callable[[], T]) -> T:
             raise
         module._compiled_call_impl = None
         _GIVEN_UP.add(module)
-        why = " ".join(f"{type(error).__name__}: {error}".split())[:REASON]
-        LOG.warning("The network could not be compiled here, and is computed without: %s", why)
+        LOG.warning("The network could not be compiled here, and is computed without: %s", brief(error))
         LOG.debug("why it could not be compiled", exc_info=error)
     return compute()
