@@ -12,7 +12,7 @@ import torch
 
 from anabranch.data.attributes import COLORS, Coverage
 from anabranch.errors import UsageError
-from anabranch.methods.dcfm import COMPOSITIONS
+from anabranch.methods.dcfm import COMPOSITIONS, CompositionServer
 from anabranch.recipes import recipe, run_checks
 from anabranch.recipes._study import StudyCell, StudyRun
 from anabranch.recipes.studies import _composition_images_data as data
@@ -48,6 +48,10 @@ def cell(out: Path, method: str, problem="digits-iid", name="dcfm-cmnist", **opt
 
 def values(rows):
     return {row["metric"]: row["value"] for row in rows}
+
+
+def without_seconds(found):
+    return {metric: value for metric, value in found.items() if "seconds" not in metric}
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +129,20 @@ def test_all_methods_have_one_network_one_penalty_and_the_same_steps():
 def test_stages_are_computed_once(everything):
     out, _ = everything
     names = sorted(path.name.rsplit("-", 1)[0] for path in (out / "shared").glob("*.tensors"))
-    assert names == ["experts", "experts", "judge", "peers"]  # Stage I without and with λ
+    last = ["federated"] * 2 + ["judge", "peers"] + ["student"] * 3
+    assert names == ["experts"] * 2 + last  # Stage I and FedFlow without and with λ
+
+
+@pytest.mark.parametrize("method", ["fedflow", "dcfm-b", "hybrid"])
+def test_a_cell_that_is_sampled_anew_is_not_trained_anew(everything, tmp_path, monkeypatch, method):
+    out, rows = everything
+    shutil.copytree(out / "shared", tmp_path / "shared")
+    monkeypatch.setattr(CompositionServer, "_distil", None)
+    monkeypatch.setattr(CompositionServer, "_average", None)
+    again = values(study.run(cell(tmp_path, method)))
+    assert without_seconds(again) == without_seconds(values(rows[method]))
+    finer = values(study.run(cell(tmp_path, method, sampling={"nfe": 4})))
+    assert finer["fid_features_novel"] != again["fid_features_novel"] and finer["seconds"] == again["seconds"]
 
 
 def test_every_method_has_every_figure(everything):

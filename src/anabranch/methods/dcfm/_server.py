@@ -76,7 +76,7 @@ class CompositionServer(Phased):
         self.failures: dict[str, str] = {}
         self.router: Router | None = None
         first = expert_network(settings.experts, federation.dimension, self.sizes, self._seed("flow"))
-        self.shared = {name: p.detach().clone() for name, p in first.named_parameters()}
+        self.shared = {name: p.detach().clone().to(federation.device) for name, p in first.named_parameters()}
         decay = settings.experts.average**settings.federated.local_steps
         self.average = MovingAverage(self.shared, decay if settings.federated.rounds else 0.0)
         self._student: Student | None = None
@@ -135,7 +135,8 @@ class CompositionServer(Phased):
         return found
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Continues from a checkpoint, to the bit; peers are handed each other's experts again."""
+        """Continues from a checkpoint, to the bit, where silos compute; peers are handed each other's experts again."""
+        state = {name: tensor.to(self.federation.device) for name, tensor in state.items()}
         self.shared = under(state, "shared/")
         if not self.shared:
             raise CheckpointError("This checkpoint holds no composition; it belongs to another kind of run.")

@@ -83,23 +83,26 @@ def settings_of(method: str, options: Mapping[str, Any], shape: Sequence[int]) -
 
 
 def trained(cell: StudyCell, scene: Scene, device: torch.device) -> Trained:
-    """The method of a cell, trained; stages that others have trained are read."""
+    """The method of a cell, trained; stages that a cell has trained before are read."""
     settings = settings_of(cell.method, cell.options, scene.shape)
-    if settings.federated.rounds:
-        begun = time.perf_counter()
-        flow = train_composition(scene.federation(cell.seed, device), settings, cell.seed, scene.space)
-        found = _cost(flow.ledger, flow.history, settings, time.perf_counter() - begun)
-        return Trained(flow.mixture, settings, found, _size(settings, scene))
-    before = _facts(cell, settings)
-    experts = once(cell, "experts", before, lambda: _experts(cell, settings, scene, device))
-    cost = Cost(*experts.pop("cost").tolist())
-    if settings.peers.rounds:
-        given = _by_silo(experts)
-        facts = {**before, "peers": asdict(settings.peers)}
-        experts = once(cell, "peers", facts, lambda: _peers(cell, settings, scene, device, given))
-        # Experts are shared once, in either stage: bytes of the second hold those of the first.
-        cost = replace(cost, up=0.0, down=0.0) + Cost(*experts.pop("cost").tolist())
-    return _finished(cell, settings, scene, device, experts, cost)
+    facts, cost, state = _facts(cell, settings), Cost(), Tensors()
+    if not settings.federated.rounds:
+        experts = once(cell, "experts", facts, lambda: _experts(cell, settings, scene, device))
+        cost = Cost(*experts.pop("cost").tolist())
+        if settings.peers.rounds:
+            given, facts = _by_silo(experts), {**facts, "peers": asdict(settings.peers)}
+            experts = once(cell, "peers", facts, lambda: _peers(cell, settings, scene, device, given))
+            # Experts are shared once, in either stage: bytes of the second hold those of the first.
+            cost = replace(cost, up=0.0, down=0.0) + Cost(*experts.pop("cost").tolist())
+        state = {f"expert/{name}": tensor for name, tensor in experts.items()}
+    if last := "federated" if settings.federated.rounds else "student" if settings.student.steps else "":
+        facts = {**facts, last: asdict(getattr(settings, last)), "mixture": asdict(settings.mixture)}
+        found = once(cell, last, facts, lambda: _last_stage(cell, settings, scene, device, state))
+        cost += Cost(*found.pop("cost").tolist())
+        state |= found
+    server = _server(cell, settings, scene, device, state)
+    list(server.run(_rounds(server, (*EARLIER, last))))  # a router that is learned, where there is one
+    return Trained(server.mixture(), settings, cost, _size(settings, scene))
 
 
 def _facts(cell: StudyCell, settings: Composition) -> dict[str, Any]:
@@ -137,23 +140,35 @@ def _stage(
     return {**found, "cost": torch.tensor(cost.numbers, dtype=torch.float64)}
 
 
-def _finished(
-    cell: StudyCell, settings: Composition, scene: Scene, device: torch.device, experts: Tensors, cost: Cost
-) -> Trained:
-    """What is made of the experts: a run that goes on after the stages that are done."""
+def _last_stage(cell: StudyCell, settings: Composition, scene: Scene, device: torch.device, before: Tensors) -> Tensors:
+    """FedFlow, or the student of the experts in `before`: what the stage adds to the server's state."""
     begun = time.perf_counter()
+    server = _server(cell, settings, scene, device, before)
+    ledger, silos = server.federation.ledger, len(server.federation.names)
+    # What a run of its own would not send twice: with experts, the survey and the settings are theirs already.
+    sent = _bytes(ledger, silos) if before else (0.0, 0.0)
+    history = list(server.run(_rounds(server, EARLIER)))
+    cost = _cost(ledger, history, settings, time.perf_counter() - begun)
+    cost = replace(cost, up=cost.up - sent[0], down=cost.down - sent[1])
+    found = {name: t.cpu() for name, t in server.state().items() if name not in before}
+    return {**found, "cost": torch.tensor(cost.numbers, dtype=torch.float64)}
+
+
+def _server(
+    cell: StudyCell, settings: Composition, scene: Scene, device: torch.device, state: Tensors
+) -> CompositionServer:
+    """A server that goes on after the stages that are done."""
     federation = Federation(scene.federation(cell.seed, device))
     federation.open(f"composition-images/{cell.method}/{cell.seed}", cell.seed)
     server = CompositionServer(settings, federation, scene.space)
-    state = {f"shared/{name}": tensor for name, tensor in server.shared.items()}
-    server.load({**state, **{f"expert/{name}": tensor.to(device) for name, tensor in experts.items()}})
-    before = Ledger()
-    before.load(federation.ledger.state())
-    history = list(server.run(sum(phase.rounds for phase in server.phases if phase.name in EARLIER)))
-    after = _cost(federation.ledger, history, settings, time.perf_counter() - begun)
-    sent = _bytes(before, len(federation.names))
-    after = replace(after, up=after.up - sent[0], down=after.down - sent[1])
-    return Trained(server.mixture(), settings, cost + after, _size(settings, scene))
+    if state:
+        server.load({**{f"shared/{name}": tensor for name, tensor in server.shared.items()}, **state})
+    return server
+
+
+def _rounds(server: CompositionServer, phases: Sequence[str]) -> int:
+    """How many rounds these phases have."""
+    return sum(phase.rounds for phase in server.phases if phase.name in phases)
 
 
 def _by_silo(experts: Mapping[str, Tensor]) -> dict[str, Tensors]:
