@@ -146,18 +146,34 @@ def test_methods_share_stage_one_and_its_cost_counts_for_each(tmp_path):
 def test_stage_one_shared_gives_what_stage_one_alone_gives(tmp_path):
     place = quick(tmp_path, "non-iid", "dfd+l")
     settings = settings_of(place.method, place.options)
-    silos = Toy(**place.options["toy"]).silos(0)
-    shared, costs = composition_toy.trained(place, silos, settings)
-    alone = train_composition(silos, settings, 0)
+    toy = Toy(**place.options["toy"])
+    shared = composition_toy.trained(place, toy, settings)
+    alone = train_composition(toy.silos(0), settings, 0, CORNERS)
     for silo, own in alone.experts.items():
         assert all(torch.equal(tensor, shared.experts[silo][name]) for name, tensor in own.items())
-    size = composition_toy.model_bytes(settings, 2)
-    assert costs["theta_units"] == pytest.approx(alone.ledger.bytes() / 2 / size, rel=1e-3)
+    assert shared.theta_units == pytest.approx(alone.ledger.bytes() / 2 / (4 * shared.parameters), rel=1e-9)
+
+
+def test_what_follows_shared_stages_is_what_follows_them_in_one_run(tmp_path):
+    """Experts, peers and a student, each read from another cell's work, or all in one run: the same to the bit."""
+    place = quick(tmp_path, "non-iid", "hybrid")
+    settings, toy = settings_of(place.method, place.options), Toy(**place.options["toy"])
+    composition_toy.run(quick(tmp_path, "non-iid", "dcfm-a"))
+    before = sorted(path.name.split("-")[0] for path in (tmp_path / "shared").glob("*.tensors"))
+    assert before == ["experts", "peers"]
+    shared, alone = composition_toy.trained(place, toy, settings), train_composition(toy.silos(0), settings, 0, CORNERS)
+    after = sorted(path.name.split("-")[0] for path in (tmp_path / "shared").glob("*.tensors"))
+    assert after == ["experts", "peers", "student"]
+    y, x0 = torch.tensor([[1, 1]]).expand(50, 2), torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+    found = [flow.mixture.sample(y, torch.Generator(), 10, x0=x0).x1 for flow in (shared, alone)]
+    assert torch.equal(*found)
+    units = alone.ledger.bytes() / 2 / (4 * shared.parameters)
+    assert shared.theta_units == pytest.approx(units, rel=1e-3)  # all but Stage I's questions
 
 
 def test_fedflow_has_no_experts_to_share(tmp_path):
     found = figures(composition_toy.run(quick(tmp_path, "iid", "fedflow")))
-    assert not (tmp_path / "shared").exists()
+    assert [path.name.split("-")[0] for path in (tmp_path / "shared").glob("*.tensors")] == ["federated"]
     assert found["theta_units"] == pytest.approx(2 * 3, rel=0.15) and found["forward"] == 1
 
 

@@ -125,7 +125,9 @@ class Bound:
         if is_compiled(self.module):  # once for any number of rows, and for one time or many
             exact, t, y = (_any_number(rows) for rows in (exact, t.expand(len(x)), y))
         given = (exact, t, y, *arguments)
-        value: Tensor = attempt(self.module, lambda: functional_call(self.module, own or self.parameters, given))
+        value: Tensor = attempt(
+            self.module, lambda: functional_call(self.module, own or self.parameters, given, tie_weights=False)
+        )
         return value.to(x.dtype)
 
 

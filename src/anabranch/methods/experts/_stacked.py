@@ -63,7 +63,7 @@ def _losses(half: ExpertHalf, parameters: Mapping[str, Tensor], batches: Sequenc
 
     def one(own: dict[str, Tensor], x_t: Tensor, u_t: Tensor, t: Tensor, y: Tensor, masks: Tensor) -> Tensor:
         def field(x: Tensor, t: Tensor, y: Tensor) -> Tensor:
-            value: Tensor = functional_call(half.network, own, (x, t, y))
+            value: Tensor = functional_call(half.network, own, (x, t, y), tie_weights=False)
             return value
 
         both = losses(field, Example(x_t, u_t, t, y, masks, batches[0].weight, gap, batches[0].late))

@@ -24,11 +24,11 @@ from anabranch.recipes.studies import _composition_images_pictures as pictures
 from anabranch.recipes.studies._composition_images_data import SIDES, Scene, chosen_device, images, scene, sides
 from anabranch.recipes.studies._composition_images_metrics import Eyes, Figures, eyes, judge_accuracy
 from anabranch.recipes.studies._composition_images_sampling import Way, every_combination, sampled
-from anabranch.recipes.studies._composition_images_training import Trained, trained
+from anabranch.recipes.studies._composition_images_training import trained
+from anabranch.recipes.studies._composition_stages import Trained
 from anabranch.runs import Row, RunFolder
 
 REAL = "real"
-FLOAT = 4  # bytes
 
 
 def run(cell: StudyCell) -> list[Row]:
@@ -102,7 +102,7 @@ def _cost(made: Trained) -> Figures:
     return {
         "megabytes_up": cost.up / 1e6,
         "megabytes_down": cost.down / 1e6,
-        "theta_units": (cost.up + cost.down) / (FLOAT * made.parameters),
+        "theta_units": made.theta_units,
         "passes_forward": cost.forward,
         "passes_backward": cost.backward,
         "seconds": cost.seconds,

@@ -1,13 +1,13 @@
 """DCFM, Figures 2 and 3: four Gaussians in the corners of a square, one of which no silo has seen.
 
 A cell trains one method on one partition, draws samples of every combination, and compares them with fresh samples of
-the truth. Experts of Stage I are trained once for all methods that begin with the same ones.
+the truth. Stages that methods have in common are trained once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,13 @@ from torch import Tensor
 from anabranch import seeds
 from anabranch.data.attributes import CORNERS, NULL, by_combinations, corner_modes, corner_points
 from anabranch.errors import unknown
-from anabranch.federation import Ledger, Silo
-from anabranch.methods.dcfm import (
-    ComposedFlow,
-    Composition,
-    MixtureSettings,
-    PeerSettings,
-    StudentSettings,
-    composition,
-    train_composition,
-)
-from anabranch.methods.experts import expert_network
+from anabranch.federation import Silo
+from anabranch.methods.dcfm import Composition, composition
 from anabranch.metrics import hit_rate, noise_floor, wasserstein2
 from anabranch.recipes._study import Lines, StudyCell
+from anabranch.recipes.studies import _composition_stages as stages
 from anabranch.recipes.studies import _composition_toy_pictures as pictures
-from anabranch.recipes.studies._shared import once
+from anabranch.recipes.studies._composition_stages import Task, Trained
 from anabranch.runs import Row, RunFolder, merged
 
 NOVEL = int(CORNERS.encode(CORNERS.parse("horizontal=right, vertical=top")))
@@ -52,13 +44,13 @@ def run(cell: StudyCell) -> list[Row]:
     """All figures of one cell."""
     toy = Toy(**cell.options["toy"])
     silos = toy.silos(cell.seed)
-    settings = settings_of(cell.method, cell.options)
-    flow, costs = trained(cell, silos, settings)
+    flow = trained(cell, toy, settings_of(cell.method, cell.options))
     codes = CORNERS.combinations()
     samples = {label: _samples(flow, codes[label], toy.samples, toy.nfe, cell.seed) for label in range(len(codes))}
     nothing = torch.full((CORNERS.k,), NULL)
     free = _samples(flow, nothing, toy.samples * len(toy.observed), toy.nfe, cell.seed)
-    figures = {**_quality(toy, samples, free, cell.seed), **costs}
+    cost = {"theta_units": flow.theta_units, "forward": flow.cost.step_forward, "backward": flow.cost.step_backward}
+    figures = {**_quality(toy, samples, free, cell.seed), **cost}
     arrays = {f"sample_{label}": x.numpy() for label, x in samples.items()} | {"unconditional": free.numpy()}
     arrays |= {"distance": np.array(toy.distance), "radius": np.array(HIT * toy.sigma)}
     arrays |= {f"silo_{silo.name}": silo.data.x[:SHOWN].numpy() for silo in silos}
@@ -132,61 +124,12 @@ def settings_of(method: str, options: Mapping[str, Any]) -> Composition:
     return composition(method, **merged(given, own))
 
 
-def trained(cell: StudyCell, silos: list[Silo], settings: Composition) -> tuple[ComposedFlow, dict[str, float]]:
-    """The method's flow and what it cost, its Stage I as if it had been trained for this method alone.
-
-    The cost: parameters' worth of bytes that a silo sent and received, and passes of a batch that a step of the last
-    phase took.
-    """
-    if settings.federated.rounds:
-        flow = train_composition(silos, settings, cell.seed)
-        return flow, _costs(settings, flow, flow.ledger, {})
-    first = replace(settings, peers=PeerSettings(), student=StudentSettings(), mixture=MixtureSettings())
-    facts = {"toy": cell.options["toy"], "seed": cell.seed, "experts": asdict(first.experts), "every": first.every}
-    found = once(cell, "experts", facts, lambda: _stage_one(silos, first, cell.seed))
-    given = {silo.name: _under(found, f"expert/{silo.name}/") for silo in silos}
-    flow = train_composition(silos, settings, cell.seed, start_from=given)
-    ledger = Ledger()
-    for entry in flow.ledger.entries():
-        if entry.kind != "experts.restore":  # stands for training that another cell has done
-            ledger.add(entry.silo, entry.kind, entry.direction, entry.bytes)
-    for silo in silos:
-        ledger.add(silo.name, "experts.train", "both", int(found[f"bytes/{silo.name}"]))
-    passes = {name: float(found[name]) for name in ("forward", "backward")}
-    return flow, _costs(settings, flow, ledger, passes)
+def trained(cell: StudyCell, toy: Toy, settings: Composition) -> Trained:
+    """The method of a cell, trained; stages that a cell has trained before are read."""
+    return stages.trained(Task(cell, settings, lambda: toy.silos(cell.seed), CORNERS, {"toy": cell.options["toy"]}))
 
 
-def _stage_one(silos: list[Silo], settings: Composition, seed: int) -> dict[str, Tensor]:
-    """Experts by silo and parameter, the bytes that training them took, and the passes of a step."""
-    flow = train_composition(silos, settings, seed)
-    found = {f"expert/{silo}/{name}": t for silo, own in flow.experts.items() for name, t in own.items()}
-    for silo in silos:
-        lines = [e for e in flow.ledger.entries() if e.silo == silo.name and e.kind.startswith("experts.train")]
-        found[f"bytes/{silo.name}"] = torch.tensor(sum(line.bytes for line in lines))
-    last = flow.history[-1].metrics
-    return found | {name: torch.tensor(float(last[name])) for name in ("forward", "backward")}
-
-
-def _under(found: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
-    return {name.removeprefix(start): tensor for name, tensor in found.items() if name.startswith(start)}
-
-
-def _costs(settings: Composition, flow: ComposedFlow, ledger: Ledger, passes: Mapping[str, float]) -> dict[str, float]:
-    """In units of one model θ, and of one batch. The last phase that trains a flow counts."""
-    silos = sorted({entry.silo for entry in ledger.entries()})
-    for progress in flow.history:
-        if "forward" in progress.metrics:
-            passes = {name: float(progress.metrics[name]) for name in ("forward", "backward")}
-    return {"theta_units": ledger.bytes() / len(silos) / model_bytes(settings, flow.dimension), **passes}
-
-
-def model_bytes(settings: Composition, dimension: int) -> int:
-    """What the parameters θ of one expert take."""
-    network = expert_network(settings.experts, dimension, CORNERS.sizes)
-    return sum(p.numel() * p.element_size() for p in network.parameters())
-
-
-def _samples(flow: ComposedFlow, y: Tensor, count: int, nfe: int, seed: int) -> Tensor:
+def _samples(flow: Trained, y: Tensor, count: int, nfe: int, seed: int) -> Tensor:
     generator = seeds.generator(seed, "toy", "samples", *y.tolist())
     return flow.mixture.sample(y.expand(count, -1), generator, nfe, dimension=flow.dimension).x1
 
