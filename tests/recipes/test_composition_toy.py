@@ -13,6 +13,7 @@ from anabranch.methods.dcfm import COMPOSITIONS, train_composition
 from anabranch.recipes import recipe
 from anabranch.recipes._study import StudyCell
 from anabranch.recipes.studies import composition_cost, composition_toy
+from anabranch.recipes.studies._progress import FILE, Told
 from anabranch.recipes.studies._shared import once
 from anabranch.recipes.studies.composition_toy import NOVEL, Toy, settings_of
 
@@ -147,7 +148,7 @@ def test_stage_one_shared_gives_what_stage_one_alone_gives(tmp_path):
     place = quick(tmp_path, "non-iid", "dfd+l")
     settings = settings_of(place.method, place.options)
     toy = Toy(**place.options["toy"])
-    shared = composition_toy.trained(place, toy, settings)
+    shared = composition_toy.trained(place, toy, settings, Told(place))
     alone = train_composition(toy.silos(0), settings, 0, CORNERS)
     for silo, own in alone.experts.items():
         assert all(torch.equal(tensor, shared.experts[silo][name]) for name, tensor in own.items())
@@ -161,7 +162,10 @@ def test_what_follows_shared_stages_is_what_follows_them_in_one_run(tmp_path):
     composition_toy.run(quick(tmp_path, "non-iid", "dcfm-a"))
     before = sorted(path.name.split("-")[0] for path in (tmp_path / "shared").glob("*.tensors"))
     assert before == ["experts", "peers"]
-    shared, alone = composition_toy.trained(place, toy, settings), train_composition(toy.silos(0), settings, 0, CORNERS)
+    shared, alone = (
+        composition_toy.trained(place, toy, settings, Told(place)),
+        train_composition(toy.silos(0), settings, 0, CORNERS),
+    )
     after = sorted(path.name.split("-")[0] for path in (tmp_path / "shared").glob("*.tensors"))
     assert after == ["experts", "peers", "student"]
     y, x0 = torch.tensor([[1, 1]]).expand(50, 2), torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
@@ -169,6 +173,23 @@ def test_what_follows_shared_stages_is_what_follows_them_in_one_run(tmp_path):
     assert torch.equal(*found)
     units = alone.ledger.bytes() / 2 / (4 * shared.parameters)
     assert shared.theta_units == pytest.approx(units, rel=1e-3)  # all but Stage I's questions
+
+
+def test_a_busy_cell_tells_how_far_it_is_and_a_finished_one_leaves_nothing(tmp_path, monkeypatch):
+    place, seen = quick(tmp_path, "non-iid", "hybrid"), []
+    monkeypatch.setattr("anabranch.recipes.studies._progress.EVERY", 0.0)
+    within = Told.within
+
+    def noted(told, part):
+        within(told, part)
+        seen.append(composition_toy.share(place))
+
+    monkeypatch.setattr(Told, "within", noted)
+    assert composition_toy.share(place) == 0
+    composition_toy.run(place)
+    assert seen == sorted(seen) and len(set(seen)) > 4 and 0 < seen[0] <= 0.25
+    assert seen[-1] == 0.75  # experts, peers, student; sampling is left
+    assert not (place.folder / FILE).exists() and composition_toy.share(place) == 0
 
 
 def test_fedflow_has_no_experts_to_share(tmp_path):

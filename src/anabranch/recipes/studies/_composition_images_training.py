@@ -11,6 +11,7 @@ from anabranch.methods.dcfm import COMPOSITIONS, Composition, composition
 from anabranch.recipes._study import StudyCell
 from anabranch.recipes.studies import _composition_stages as stages
 from anabranch.recipes.studies._composition_images_data import Scene
+from anabranch.recipes.studies._progress import Told
 
 DATA = ("source", "source_options", "observed", "train", "silos", "partition", "alpha")  # what a scene follows from
 
@@ -34,8 +35,9 @@ def settings_of(method: str, options: Mapping[str, Any], shape: Sequence[int]) -
     return composition(method, **sections)
 
 
-def trained(cell: StudyCell, scene: Scene, device: torch.device) -> stages.Trained:
+def trained(cell: StudyCell, scene: Scene, device: torch.device, told: Told) -> stages.Trained:
     """The method of a cell, trained; stages that a cell has trained before are read."""
     settings = settings_of(cell.method, cell.options, scene.shape)
     facts = {"problem": cell.problem, **{name: cell.options.get(name) for name in DATA}}
-    return stages.trained(stages.Task(cell, settings, lambda: scene.federation(cell.seed, device), scene.space, facts))
+    task = stages.Task(cell, settings, lambda: scene.federation(cell.seed, device), scene.space, facts, told)
+    return stages.trained(task)

@@ -23,6 +23,7 @@ from anabranch.methods.dcfm import (
 from anabranch.methods.experts import Mixture, expert_network
 from anabranch.methods.ffm import Progress
 from anabranch.recipes._study import StudyCell
+from anabranch.recipes.studies._progress import Told
 from anabranch.recipes.studies._shared import once
 
 GIVEN_BACK = ("experts.restore",)  # sent because a stage is shared by methods; a run of its own does without
@@ -62,7 +63,7 @@ class Cost:
 class Task:
     """What a cell trains: settings, silos, which are made afresh for each stage, and all that their data follow from.
 
-    The device is not among these facts: what it computes may be used on any.
+    The device is not among these facts: what it computes may be used on any. `told` is where progress is noted.
     """
 
     cell: StudyCell
@@ -70,6 +71,11 @@ class Task:
     silos: Callable[[], list[Silo]]
     space: AttributeSpace
     facts: Mapping[str, Any]
+    told: Told
+
+    def watch(self, progress: Progress) -> None:
+        """Notes how far a stage is."""
+        self.told.within(progress.round / progress.rounds)
 
     def server(self, state: Tensors) -> CompositionServer:
         """A server that goes on after the stages that are done."""
@@ -103,19 +109,24 @@ def trained(task: Task) -> Trained:
     cell, settings = task.cell, task.settings
     facts = {**task.facts, "seed": cell.seed, "every": settings.every, "experts": asdict(settings.experts)}
     cost, state = Cost(), Tensors()
+    last = "federated" if settings.federated.rounds else "student" if settings.student.steps else ""
+    task.told.parts = (not settings.federated.rounds) + bool(settings.peers.rounds) + bool(last) + 1  # and sampling
     if not settings.federated.rounds:
         experts = once(cell, "experts", facts, lambda: _experts(task))
+        task.told.part()
         cost = Cost(*experts.pop("cost").tolist())
         if settings.peers.rounds:
             given, facts = _by_silo(experts), {**facts, "peers": asdict(settings.peers)}
             experts = once(cell, "peers", facts, lambda: _peers(task, given))
+            task.told.part()
             # Experts are shared once, in either stage: bytes of the second hold those of the first, but for the
             # questions that Stage I asks, which are a thousandth of it.
             cost = replace(cost, up=0.0, down=0.0) + Cost(*experts.pop("cost").tolist())
         state = {f"expert/{name}": tensor for name, tensor in experts.items()}
-    if last := "federated" if settings.federated.rounds else "student" if settings.student.steps else "":
+    if last:
         facts = {**facts, last: asdict(getattr(settings, last)), "mixture": asdict(settings.mixture)}
         found = once(cell, last, facts, lambda: _last_stage(task, state))
+        task.told.part()
         cost += Cost(*found.pop("cost").tolist())
         state |= found
     server = task.server(state)
@@ -139,7 +150,7 @@ def _peers(task: Task, given: Mapping[str, Tensors]) -> Tensors:
 def _stage(task: Task, settings: Composition, given: Mapping[str, Tensors] | None) -> Tensors:
     begun = time.perf_counter()
     plain = replace(settings, mixture=MixtureSettings())  # a router comes after this stage
-    flow = train_composition(task.silos(), plain, task.cell.seed, task.space, given)
+    flow = train_composition(task.silos(), plain, task.cell.seed, task.space, given, task.watch)
     cost = _cost(flow.ledger, flow.history, plain, time.perf_counter() - begun)
     found = {f"{silo}/{name}": t.cpu() for silo, own in flow.experts.items() for name, t in own.items()}
     return {**found, "cost": torch.tensor(cost.numbers, dtype=torch.float64)}
@@ -152,7 +163,10 @@ def _last_stage(task: Task, before: Tensors) -> Tensors:
     ledger, silos = server.federation.ledger, len(server.federation.names)
     # With experts, the survey and the settings count as theirs, and are not counted again.
     sent = _bytes(ledger, silos) if before else (0.0, 0.0)
-    history = list(server.run(_rounds(server, EARLIER)))
+    history, done = [], _rounds(server, EARLIER)
+    for progress in server.run(done):
+        history.append(progress)
+        task.told.within((progress.round - done) / (progress.rounds - done))
     cost = _cost(ledger, history, task.settings, time.perf_counter() - begun)
     cost = replace(cost, up=cost.up - sent[0], down=cost.down - sent[1])
     found = {name: t.cpu() for name, t in server.state().items() if name not in before}

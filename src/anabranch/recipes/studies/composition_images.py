@@ -26,8 +26,10 @@ from anabranch.recipes.studies._composition_images_metrics import Eyes, Figures,
 from anabranch.recipes.studies._composition_images_sampling import Way, every_combination, sampled
 from anabranch.recipes.studies._composition_images_training import trained
 from anabranch.recipes.studies._composition_stages import Trained
+from anabranch.recipes.studies._progress import Told, share
 from anabranch.runs import Row, RunFolder
 
+__all__ = ["draw", "run", "share", "tables"]
 REAL = "real"
 
 
@@ -36,7 +38,8 @@ def run(cell: StudyCell) -> list[Row]:
     device = chosen_device(cell.options["device"])
     found = scene(cell)
     look = eyes(cell, found, device)
-    figures = _real(cell, found, look) if cell.method == REAL else _method(cell, found, look, device)
+    with Told(cell) as told:
+        figures = _real(cell, found, look) if cell.method == REAL else _method(cell, found, look, device, told)
     figures["judge_accuracy"] = judge_accuracy(look.judge, cell.options)
     figures["judge_error"] = 1 - figures["judge_accuracy"]
     key = {"problem": cell.problem, "method": cell.method, "seed": cell.seed, "nfe": None}
@@ -53,9 +56,9 @@ def tables(rows: list[Row]) -> list[tuple[str, Lines]]:
     return pictures.tables(rows)
 
 
-def _method(cell: StudyCell, found: Scene, look: Eyes, device: torch.device) -> Figures:
+def _method(cell: StudyCell, found: Scene, look: Eyes, device: torch.device, told: Told) -> Figures:
     """Trains, samples, compares."""
-    made = trained(cell, found, device)
+    made = trained(cell, found, device, told)
     begun = time.perf_counter()
     figures: Figures = {}
     for side in SIDES:

@@ -25,8 +25,10 @@ from anabranch.recipes._study import Lines, StudyCell
 from anabranch.recipes.studies import _composition_stages as stages
 from anabranch.recipes.studies import _composition_toy_pictures as pictures
 from anabranch.recipes.studies._composition_stages import Task, Trained
+from anabranch.recipes.studies._progress import Told, share
 from anabranch.runs import Row, RunFolder, merged
 
+__all__ = ["draw", "run", "share", "tables"]
 NOVEL = int(CORNERS.encode(CORNERS.parse("horizontal=right, vertical=top")))
 LEFT_TOP = "horizontal=left, vertical=top"
 LEFT_BOTTOM = "horizontal=left, vertical=bottom"
@@ -44,7 +46,8 @@ def run(cell: StudyCell) -> list[Row]:
     """All figures of one cell."""
     toy = Toy(**cell.options["toy"])
     silos = toy.silos(cell.seed)
-    flow = trained(cell, toy, settings_of(cell.method, cell.options))
+    with Told(cell) as told:
+        flow = trained(cell, toy, settings_of(cell.method, cell.options), told)
     codes = CORNERS.combinations()
     samples = {label: _samples(flow, codes[label], toy.samples, toy.nfe, cell.seed) for label in range(len(codes))}
     nothing = torch.full((CORNERS.k,), NULL)
@@ -124,9 +127,10 @@ def settings_of(method: str, options: Mapping[str, Any]) -> Composition:
     return composition(method, **merged(given, own))
 
 
-def trained(cell: StudyCell, toy: Toy, settings: Composition) -> Trained:
+def trained(cell: StudyCell, toy: Toy, settings: Composition, told: Told) -> Trained:
     """The method of a cell, trained; stages that a cell has trained before are read."""
-    return stages.trained(Task(cell, settings, lambda: toy.silos(cell.seed), CORNERS, {"toy": cell.options["toy"]}))
+    facts = {"toy": cell.options["toy"]}
+    return stages.trained(Task(cell, settings, lambda: toy.silos(cell.seed), CORNERS, facts, told))
 
 
 def _samples(flow: Trained, y: Tensor, count: int, nfe: int, seed: int) -> Tensor:
