@@ -125,6 +125,7 @@ class _Remembered:
     """As much of a federation as rebuilding a server takes: its silos answer what they answered when the run began."""
 
     quorum = 1
+    device = torch.device("cpu")  # where a checkpoint is read; a flow is taken elsewhere when it is sampled
 
     def __init__(self, coverage: Coverage, dimension: int, seed: int) -> None:
         self.coverage, self.dimension, self.seed = coverage, dimension, seed
