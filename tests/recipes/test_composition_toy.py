@@ -155,7 +155,7 @@ def test_stage_one_shared_gives_what_stage_one_alone_gives(tmp_path):
     units = alone.ledger.bytes() / 2 / (4 * shared.parameters)
     assert shared.theta_units == pytest.approx(
         units, rel=1e-4
-    )  # names of sessions and numbers as text differ in length
+    )  # the random number of a silo is text, now and then shorter
 
 
 def test_what_follows_shared_stages_is_what_follows_them_in_one_run(tmp_path):
