@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from anabranch.data.attributes import CORNERS, Coverage, corner_modes
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, RunFolderError
 from anabranch.methods.dcfm import COMPOSITIONS, train_composition
 from anabranch.recipes import recipe
 from anabranch.recipes._study import StudyCell
@@ -16,6 +16,7 @@ from anabranch.recipes.studies import composition_cost, composition_toy
 from anabranch.recipes.studies._progress import FILE, Told
 from anabranch.recipes.studies._shared import once
 from anabranch.recipes.studies.composition_toy import NOVEL, Toy, settings_of
+from anabranch.runs import RunFolder
 
 
 def cell(root, name, problem, method, seed=0, **options):
@@ -193,6 +194,23 @@ def test_a_busy_cell_tells_how_far_it_is_and_a_finished_one_leaves_nothing(tmp_p
     assert seen == sorted(seen) and len(set(seen)) > 4 and 0 < seen[0] <= 0.25
     assert seen[-1] == 0.75  # experts, peers, student; sampling is left
     assert not (place.folder / FILE).exists() and composition_toy.share(place) == 0
+
+
+def test_what_a_killed_cell_left_is_forgotten_and_a_full_disk_stops_nobody(tmp_path, monkeypatch):
+    place = quick(tmp_path, "non-iid", "ddm")
+    (place.folder / FILE).write_text('{"share": 0.7}')
+    with Told(place, 4) as told:
+        assert composition_toy.share(place) == 0
+        told.part()
+        assert composition_toy.share(place) == 0.25
+
+        def full(folder, name, value):
+            raise RunFolderError("No space left on device.")
+
+        monkeypatch.setattr(RunFolder, "write_json", full)
+        told.part()
+        assert composition_toy.share(place) == 0.25
+    assert composition_toy.share(place) == 0
 
 
 def test_fedflow_has_no_experts_to_share(tmp_path):

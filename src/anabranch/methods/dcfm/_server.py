@@ -151,6 +151,7 @@ class CompositionServer(Phased):
         if router := under(state, "router/"):
             self.router = Router(self.federation.dimension, len(self.experts))
             self.router.load_state_dict(router)
+            self.router.to(self._like)
         if self.settings.peers.rounds and self.experts:
             parcels: dict[str, Message] = {silo: Expert(parameters) for silo, parameters in self.experts.items()}
             self.federation.hand_out(parcels, self.federation.names)

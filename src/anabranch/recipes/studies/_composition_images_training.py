@@ -13,7 +13,8 @@ from anabranch.recipes.studies import _composition_stages as stages
 from anabranch.recipes.studies._composition_images_data import Scene
 from anabranch.recipes.studies._progress import Told
 
-DATA = ("source", "source_options", "observed", "train", "silos", "partition", "alpha")  # what a scene follows from
+# What a scene follows from, beside the problem and the seed.
+DATA = ("source", "source_options", "observed", "train", "silos", "partition", "alpha", "division")
 
 
 def settings_of(method: str, options: Mapping[str, Any], shape: Sequence[int]) -> Composition:

@@ -29,6 +29,7 @@ from anabranch.recipes.studies._shared import once
 GIVEN_BACK = ("experts.restore",)  # sent because a stage is shared by methods; a run of its own does without
 EARLIER = ("experts", "peers")  # the phases that methods share
 FLOAT = 4  # bytes
+FORM = 2  # of what stages keep: another one is not read
 Tensors = dict[str, Tensor]
 
 
@@ -107,7 +108,8 @@ class Trained:
 def trained(task: Task) -> Trained:
     """The method of a cell, trained; stages that a cell has trained before are read."""
     cell, settings = task.cell, task.settings
-    facts = {**task.facts, "seed": cell.seed, "every": settings.every, "experts": asdict(settings.experts)}
+    facts = {**task.facts, "form": FORM, "seed": cell.seed, "every": settings.every}
+    facts["experts"] = asdict(settings.experts)
     cost, state = Cost(), Tensors()
     last = "federated" if settings.federated.rounds else "student" if settings.student.steps else ""
     task.told.parts = (not settings.federated.rounds) + bool(settings.peers.rounds) + bool(last) + 1  # and sampling

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
-from anabranch.errors import RunFolderError
+from anabranch.errors import AnabranchError, RunFolderError
 from anabranch.recipes._study import StudyCell
 from anabranch.runs import RunFolder
 
@@ -15,7 +16,8 @@ EVERY = 2.0  # seconds
 class Told:
     """Notes the share of a cell that is done: `parts` of equal weight, one after the other. A context manager.
 
-    The file goes when the cell ends, however it ends.
+    The file goes when the cell ends; one that a killed process has left goes when the cell begins anew. A file that
+    cannot be written stops nobody.
     """
 
     def __init__(self, cell: StudyCell, parts: int = 1) -> None:
@@ -23,10 +25,11 @@ class Told:
         self.done, self._last = 0, -EVERY
 
     def __enter__(self) -> Told:
+        self._forget()
         return self
 
     def __exit__(self, *_: object) -> None:
-        (self.folder.path / FILE).unlink(missing_ok=True)
+        self._forget()
 
     def part(self) -> None:
         """One more part is done."""
@@ -40,7 +43,12 @@ class Told:
 
     def _write(self, share: float) -> None:
         self._last = time.monotonic()
-        self.folder.write_json(FILE, {"share": share})
+        with suppress(AnabranchError, OSError):
+            self.folder.write_json(FILE, {"share": share})
+
+    def _forget(self) -> None:
+        with suppress(OSError):
+            (self.folder.path / FILE).unlink(missing_ok=True)
 
 
 def share(cell: StudyCell) -> float:

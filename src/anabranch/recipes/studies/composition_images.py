@@ -37,8 +37,8 @@ def run(cell: StudyCell) -> list[Row]:
     """All figures of one cell; one image of every combination is kept for the picture."""
     device = chosen_device(cell.options["device"])
     found = scene(cell)
-    look = eyes(cell, found, device)
     with Told(cell) as told:
+        look = eyes(cell, found, device)
         figures = _real(cell, found, look) if cell.method == REAL else _method(cell, found, look, device, told)
     figures["judge_accuracy"] = judge_accuracy(look.judge, cell.options)
     figures["judge_error"] = 1 - figures["judge_accuracy"]

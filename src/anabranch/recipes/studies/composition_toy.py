@@ -44,21 +44,8 @@ SHOWN = 400  # points of each silo that a picture shows
 
 def run(cell: StudyCell) -> list[Row]:
     """All figures of one cell."""
-    toy = Toy(**cell.options["toy"])
-    silos = toy.silos(cell.seed)
     with Told(cell) as told:
-        flow = trained(cell, toy, settings_of(cell.method, cell.options), told)
-    codes = CORNERS.combinations()
-    samples = {label: _samples(flow, codes[label], toy.samples, toy.nfe, cell.seed) for label in range(len(codes))}
-    nothing = torch.full((CORNERS.k,), NULL)
-    free = _samples(flow, nothing, toy.samples * len(toy.observed), toy.nfe, cell.seed)
-    cost = {"theta_units": flow.theta_units, "forward": flow.cost.step_forward, "backward": flow.cost.step_backward}
-    figures = {**_quality(toy, samples, free, cell.seed), **cost}
-    arrays = {f"sample_{label}": x.numpy() for label, x in samples.items()} | {"unconditional": free.numpy()}
-    arrays |= {"distance": np.array(toy.distance), "radius": np.array(HIT * toy.sigma)}
-    arrays |= {f"silo_{silo.name}": silo.data.x[:SHOWN].numpy() for silo in silos}
-    arrays |= {f"label_{silo.name}": silo.data.label[:SHOWN].numpy() for silo in silos}
-    RunFolder(cell.folder).save_arrays(pictures.ARRAYS, arrays)
+        figures = _figures(cell, Toy(**cell.options["toy"]), told)
     return [_row(cell, metric, value) for metric, value in figures.items()]
 
 
@@ -131,6 +118,23 @@ def trained(cell: StudyCell, toy: Toy, settings: Composition, told: Told) -> Tra
     """The method of a cell, trained; stages that a cell has trained before are read."""
     facts = {"toy": cell.options["toy"]}
     return stages.trained(Task(cell, settings, lambda: toy.silos(cell.seed), CORNERS, facts, told))
+
+
+def _figures(cell: StudyCell, toy: Toy, told: Told) -> dict[str, float]:
+    """Trains, samples, compares; samples are kept for the pictures."""
+    flow = trained(cell, toy, settings_of(cell.method, cell.options), told)
+    codes = CORNERS.combinations()
+    samples = {label: _samples(flow, codes[label], toy.samples, toy.nfe, cell.seed) for label in range(len(codes))}
+    nothing = torch.full((CORNERS.k,), NULL)
+    free = _samples(flow, nothing, toy.samples * len(toy.observed), toy.nfe, cell.seed)
+    cost = {"theta_units": flow.theta_units, "forward": flow.cost.step_forward, "backward": flow.cost.step_backward}
+    silos = toy.silos(cell.seed)
+    arrays = {f"sample_{label}": x.numpy() for label, x in samples.items()} | {"unconditional": free.numpy()}
+    arrays |= {"distance": np.array(toy.distance), "radius": np.array(HIT * toy.sigma)}
+    arrays |= {f"silo_{silo.name}": silo.data.x[:SHOWN].numpy() for silo in silos}
+    arrays |= {f"label_{silo.name}": silo.data.label[:SHOWN].numpy() for silo in silos}
+    RunFolder(cell.folder).save_arrays(pictures.ARRAYS, arrays)
+    return {**_quality(toy, samples, free, cell.seed), **cost}
 
 
 def _samples(flow: Trained, y: Tensor, count: int, nfe: int, seed: int) -> Tensor:
