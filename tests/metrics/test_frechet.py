@@ -58,6 +58,36 @@ def test_fewer_points_than_dimensions_are_exact_all_the_same():
         assert frechet_distance(a, a) == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:A Fréchet distance from")
+@pytest.mark.parametrize("counts", [(8, 10), (10, 8), (10, 200), (200, 10), (31, 10)])
+def test_few_points_are_compared_by_a_factor_to_the_same_value(counts, tmp_path, monkeypatch):
+    """Statistics from a file have no factor; those of few points have one, and no root of a large matrix is taken."""
+    a, b = (normal(n, 60, "points", n) * torch.linspace(0.1, 2, 60).double() + n / 9 for n in counts)
+    whole = []
+    for number, one in enumerate((a, b)):
+        FeatureStatistics.of(one).save(tmp_path / f"{number}.npz")
+        whole.append(FeatureStatistics.load(tmp_path / f"{number}.npz"))
+    assert all(one.factor is None for one in whole)
+    expected = frechet_distance(*whole)
+    sides = [FeatureStatistics.of(one) for one in (a, b)]
+    assert [one.factor is not None for one in sides] == [n <= 30 for n in counts]
+    monkeypatch.setattr(FeatureStatistics, "root", None)
+    assert frechet_distance(*sides) == pytest.approx(expected, rel=1e-9)
+    for one, other in zip(sides, whole, strict=True):
+        torch.testing.assert_close(one.spectrum, other.spectrum)
+
+
+def test_a_factor_is_kept_in_parts_until_points_are_many():
+    x = normal(28, 60, "x")
+    parts = FeatureStatistics.of(x[:9]).update(x[9:10]).merge(FeatureStatistics.of(x[10:25]))
+    assert parts.factor is not None and len(parts.factor) == 25 + 2
+    torch.testing.assert_close(parts.factor.T @ parts.factor, torch.cov(x[:25].T))
+    moved = parts.to("meta")
+    assert moved.factor is not None and moved.factor.device.type == "meta"
+    assert parts.update(x[25:]).factor is None  # 28 points and 3 steps between parts
+    torch.testing.assert_close(parts.covariance, torch.cov(x.T))
+
+
 @pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
 def test_a_perfect_model_scores_the_bias(power):
     """Whatever the spectrum, once there are more points than dimensions."""

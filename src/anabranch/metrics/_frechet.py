@@ -122,20 +122,26 @@ def _statistics(features: Features, name: str) -> FeatureStatistics:
 
 
 def _distance(first: FeatureStatistics, second: FeatureStatistics) -> float:
-    """By the root of the first one's covariance."""
+    """By the root of the first one's covariance, or, where points are few, by a factor of one of them.
+
+    The cross term is the sum of the square roots of the eigenvalues of Σ_a Σ_b, which with Σ_a = Fᵀ F are those of the
+    small matrix F Σ_b Fᵀ, and zeros.
+    """
     if first.mean.shape != second.mean.shape:
         raise UsageError(
             f"One set of features has {len(first.mean)} dimensions, the other {len(second.mean)}; give one space."
         )
-    root = first.root
-    mean, covariance = second.mean.to(root.device), second.covariance.to(root.device)
-    product = root @ covariance @ root
+    second = second.to(first.mean.device)
+    factors = [(one.factor, other) for one, other in ((first, second), (second, first))]
+    thin = min(((f, other) for f, other in factors if f is not None), key=lambda pair: len(pair[0]), default=None)
+    left, covariance = (first.root, second.covariance) if thin is None else (thin[0], thin[1].covariance)
+    product = left @ covariance @ left.T
     values = torch.linalg.eigvalsh((product + product.T) / 2)
     # Zeros come out as rounding, the roots of which would add up to something.
     rounding = len(values) * torch.finfo(values.dtype).eps * values[-1].abs()
     cross = torch.where(values > rounding, values, 0.0).sqrt().sum()
-    spread = first.covariance.trace() + covariance.trace() - 2 * cross
-    return float((first.mean - mean).square().sum() + spread.clamp(min=0))
+    spread = first.covariance.trace() + second.covariance.trace() - 2 * cross
+    return float((first.mean - second.mean).square().sum() + spread.clamp(min=0))
 
 
 def _warn(first: FeatureStatistics, second: FeatureStatistics) -> None:

@@ -30,6 +30,7 @@ class FeatureStatistics:
         self.count = 0
         self._mean: Tensor | None = None
         self._scatter: Tensor | None = None
+        self._rows: Tensor | None = None
         self._root: Tensor | None = None
         self._spectrum: Tensor | None = None
 
@@ -43,23 +44,30 @@ class FeatureStatistics:
         points = as_points(features, "features")
         mean = points.mean(0)
         away = points - mean
-        return self._merge(len(points), mean, away.T @ away)
+        return self._merge(len(points), mean, away.T @ away, away)
 
     def merge(self, other: FeatureStatistics) -> FeatureStatistics:
         """Takes in what another has seen; gives itself."""
-        return self._merge(other.count, other.mean, other._known(other._scatter)) if other.count else self
+        return self._merge(other.count, other.mean, other._known(other._scatter), other._rows) if other.count else self
 
-    def _merge(self, count: int, mean: Tensor, scatter: Tensor) -> FeatureStatistics:
+    def _merge(self, count: int, mean: Tensor, scatter: Tensor, rows: Tensor | None) -> FeatureStatistics:
+        """`rows` (r, d) are such that rowsᵀ rows is the scatter; they are kept while they are few."""
         self._root = self._spectrum = None
         if self._mean is None or self._scatter is None:
             self.count, self._mean, self._scatter = count, mean.clone(), scatter.clone()
+            self._rows = _few(rows)
             return self
         if mean.shape != self._mean.shape:
             raise UsageError(f"Features of {len(mean)} dimensions came after {len(self._mean)}; give one space.")
         mean, scatter = mean.to(self._mean.device), scatter.to(self._mean.device)
         total = self.count + count
         step = mean - self._mean
-        self._scatter += scatter + torch.outer(step, step) * (self.count * count / total)
+        between = self.count * count / total
+        self._scatter += scatter + torch.outer(step, step) * between
+        if self._rows is not None and rows is not None:
+            self._rows = _few(torch.cat([self._rows, rows.to(mean.device), step[None] * between**0.5]))
+        else:
+            self._rows = None
         self._mean += step * (count / total)
         self.count = total
         return self
@@ -73,6 +81,11 @@ class FeatureStatistics:
     def covariance(self) -> Tensor:
         """Σ (d, d), divided by n − 1; zero for a single point."""
         return self._known(self._scatter) / max(self.count - 1, 1)
+
+    @property
+    def factor(self) -> Tensor | None:
+        """F (r, d) with Fᵀ F = Σ, where the points are few beside the dimensions: all else is quicker by it."""
+        return None if self._rows is None else self._rows / max(self.count - 1, 1) ** 0.5
 
     @property
     def root(self) -> Tensor:
@@ -90,14 +103,19 @@ class FeatureStatistics:
     def spectrum(self) -> Tensor:
         """The eigenvalues of Σ (d,), none of them negative; taken once."""
         if self._spectrum is None:
-            self._spectrum = torch.linalg.eigvalsh(self.covariance).clamp(min=0)
+            thin = self.factor
+            values = torch.linalg.eigvalsh(self.covariance if thin is None else thin @ thin.T).clamp(min=0)
+            self._spectrum = torch.cat([values.new_zeros(len(self.mean) - len(values)), values])
         return self._spectrum
 
     def to(self, device: torch.device | str) -> FeatureStatistics:
         """The same on another device, where distances are then taken; itself if it is there."""
         if self.mean.device == torch.device(device):
             return self
-        moved = FeatureStatistics()._merge(self.count, self.mean.to(device), self._known(self._scatter).to(device))
+        rows = None if self._rows is None else self._rows.to(device)
+        moved = FeatureStatistics()._merge(
+            self.count, self.mean.to(device), self._known(self._scatter).to(device), rows
+        )
         moved._root = None if self._root is None else self._root.to(device)
         moved._spectrum = None if self._spectrum is None else self._spectrum.to(device)
         return moved
@@ -131,7 +149,12 @@ class FeatureStatistics:
             )
         if not bool(mean.isfinite().all() and covariance.isfinite().all()):
             raise DataError(f"'{path}' holds numbers that are not finite; make it again.")
-        return cls()._merge(count, mean, covariance * (count - 1))
+        return cls()._merge(count, mean, covariance * (count - 1), None)
 
     def __repr__(self) -> str:
         return f"FeatureStatistics({self.count} points of dimension {0 if self._mean is None else len(self._mean)})"
+
+
+def _few(rows: Tensor | None) -> Tensor | None:
+    """The rows if they are at most half as many as the dimensions, so that they take less room than a scatter."""
+    return rows if rows is not None and 2 * len(rows) <= rows.shape[1] else None
