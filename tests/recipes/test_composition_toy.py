@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -177,6 +178,37 @@ def test_what_follows_shared_stages_is_what_follows_them_in_one_run(tmp_path):
     assert torch.equal(*found)
     units = alone.ledger.bytes() / 2 / (4 * shared.parameters)
     assert shared.theta_units == pytest.approx(units, rel=1e-3)  # all but Stage I's questions
+
+
+@pytest.mark.parametrize("method", ["fedflow", "dcfm-b", "hybrid"])
+def test_the_last_stage_goes_on_where_it_was_killed(tmp_path, monkeypatch, method):
+    """FedFlow, or a student: cut off after a round, it is what it would have been, and takes no round twice."""
+    monkeypatch.setattr("anabranch.recipes.studies._shared.KEPT_EVERY", 0.0)
+    whole, cut = (quick(tmp_path / name, "non-iid", method) for name in ("whole", "cut"))
+    settings, toy = replace(settings_of(method, cut.options), every=10), Toy(**cut.options["toy"])
+    expected = composition_toy.trained(whole, toy, settings, Told(whole))
+    within, shares = Told.within, []
+
+    def killed(told, share):
+        within(told, share)
+        if told.done == told.parts - 2:  # the stage before sampling
+            shares.append(share)
+            if len(shares) == 2:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Told, "within", killed)
+        composition_toy.trained(cut, toy, settings, Told(cut))
+    assert len(list((tmp_path / "cut" / "shared").glob("*.unfinished"))) == 1
+    rounds = []
+    monkeypatch.setattr(Told, "within", lambda told, share: rounds.append(share))
+    found = composition_toy.trained(cut, toy, settings, Told(cut))
+    assert rounds[0] == shares[1]  # the one that was not kept is taken again, those before are not
+    y, x0 = torch.tensor([[1, 1]]).expand(50, 2), torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(*(flow.mixture.sample(y, torch.Generator(), 10, x0=x0).x1 for flow in (found, expected)))
+    assert (found.cost.forward, found.cost.backward) == (expected.cost.forward, expected.cost.backward)
+    assert found.theta_units == pytest.approx(expected.theta_units, rel=1e-3)
+    assert not list((tmp_path / "cut" / "shared").glob("*.unfinished"))
 
 
 def test_a_busy_cell_tells_how_far_it_is_and_a_finished_one_leaves_nothing(tmp_path, monkeypatch):

@@ -24,10 +24,11 @@ from anabranch.methods.experts import Mixture, expert_network
 from anabranch.methods.ffm import Progress
 from anabranch.recipes._study import StudyCell
 from anabranch.recipes.studies._progress import Told
-from anabranch.recipes.studies._shared import once
+from anabranch.recipes.studies._shared import Unfinished, once
 
 GIVEN_BACK = ("experts.restore",)  # sent because a stage is shared by methods; a run of its own does without
 EARLIER = ("experts", "peers")  # the phases that methods share
+PASSES = ("forward", "backward")  # of a batch, among a round's metrics
 FLOAT = 4  # bytes
 FORM = 2  # of what stages keep: another one is not read
 Tensors = dict[str, Tensor]
@@ -127,7 +128,8 @@ def trained(task: Task) -> Trained:
         state = {f"expert/{name}": tensor for name, tensor in experts.items()}
     if last:
         facts = {**facts, last: asdict(getattr(settings, last)), "mixture": asdict(settings.mixture)}
-        found = once(cell, last, facts, lambda: _last_stage(task, state))
+        unfinished = Unfinished(cell, last, facts)
+        found = once(cell, last, facts, lambda: _last_stage(task, state, unfinished))
         task.told.part()
         cost += Cost(*found.pop("cost").tolist())
         state |= found
@@ -158,21 +160,44 @@ def _stage(task: Task, settings: Composition, given: Mapping[str, Tensors] | Non
     return {**found, "cost": torch.tensor(cost.numbers, dtype=torch.float64)}
 
 
-def _last_stage(task: Task, before: Tensors) -> Tensors:
-    """FedFlow, or the student of the experts in `before`: what the stage adds to the server's state."""
+def _last_stage(task: Task, before: Tensors, unfinished: Unfinished) -> Tensors:
+    """FedFlow, or the student of the experts in `before`: what the stage adds to the server's state.
+
+    It can be long, and between rounds all of it is at the server: where a process was killed, the next goes on.
+    """
     begun = time.perf_counter()
     server = task.server(before)
     ledger, silos = server.federation.ledger, len(server.federation.names)
     # With experts, the survey and the settings count as theirs, and are not counted again.
     sent = _bytes(ledger, silos) if before else (0.0, 0.0)
-    history, done = [], _rounds(server, EARLIER)
-    for progress in server.run(done):
+    first, history = _rounds(server, EARLIER), list[Progress]()
+    if kept := unfinished.read():
+        state, facts = kept
+        server.load({**server.state(), **state})
+        ledger.load(facts["ledger"])
+        history = [Progress(**round) for round in facts["history"]]
+        begun -= facts["seconds"]
+
+    def added() -> Tensors:
+        return {name: t.cpu() for name, t in server.state().items() if name not in before}
+
+    def facts_now() -> dict[str, Any]:
+        seconds = time.perf_counter() - begun
+        return {"history": [_plain(progress) for progress in history], "ledger": ledger.state(), "seconds": seconds}
+
+    for progress in server.run(first + len(history)):
         history.append(progress)
-        task.told.within((progress.round - done) / (progress.rounds - done))
+        task.told.within((progress.round - first) / (progress.rounds - first))
+        unfinished.keep(lambda: (added(), facts_now()))
     cost = _cost(ledger, history, task.settings, time.perf_counter() - begun)
     cost = replace(cost, up=cost.up - sent[0], down=cost.down - sent[1])
-    found = {name: t.cpu() for name, t in server.state().items() if name not in before}
-    return {**found, "cost": torch.tensor(cost.numbers, dtype=torch.float64)}
+    return {**added(), "cost": torch.tensor(cost.numbers, dtype=torch.float64)}
+
+
+def _plain(progress: Progress) -> dict[str, Any]:
+    """A round as JSON: what its cost follows from."""
+    metrics = {name: float(value) for name, value in progress.metrics.items() if name in PASSES}
+    return {"round": progress.round, "rounds": progress.rounds, "phase": progress.phase, "metrics": metrics}
 
 
 def _rounds(server: CompositionServer, phases: Sequence[str]) -> int:
@@ -197,7 +222,7 @@ def _bytes(ledger: Ledger, silos: int) -> tuple[float, float]:
 
 def _cost(ledger: Ledger, history: Sequence[Progress], settings: Composition, seconds: float) -> Cost:
     silos = len({entry.silo for entry in ledger.entries()})
-    passes = {"forward": 0.0, "backward": 0.0}
+    passes = dict.fromkeys(PASSES, 0.0)
     done: dict[str, int] = {}
     for progress in history:
         steps = _steps(progress.phase, settings, done.get(progress.phase, 0), silos)
