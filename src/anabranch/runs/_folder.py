@@ -92,6 +92,8 @@ class RunFolder:
         try:
             return from_dict(json.loads((self.path / "config.json").read_text()))
         except OSError as error:
+            if not self.path.exists():
+                raise RunFolderError(f"There is nothing at {self.path}; give the folder of a run.") from error
             raise RunFolderError(f"{self.path} is no run folder: it has no readable config.json.") from error
         except ValueError as error:
             raise RunFolderError(f"The config of {self.path} cannot be used: {error}") from error
