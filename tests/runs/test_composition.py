@@ -237,7 +237,7 @@ def test_experts_that_do_not_fit_are_refused(trained, tmp_path):
         train(composing("ddm+l"), tmp_path / "cut", killer(3))
     with pytest.raises(RunFolderError, match="has not trained them to the end"):
         train(from_run(tmp_path / "cut"), tmp_path / "d")
-    with pytest.raises(RunFolderError, match="nothing at .*nowhere"):
+    with pytest.raises(RunFolderError, match=r"nothing at .*nowhere"):
         train(from_run(tmp_path / "nowhere"), tmp_path / "e")
     with pytest.raises(UsageError, match="trains one flow"):
         train(from_run(source, "fedflow"), tmp_path / "f")
