@@ -320,3 +320,54 @@ class TestFeed:
         dual.recent[:] = 10.0**6
         dual.feed(noise, dual.lookup(noise).value)
         assert (dual.duals == 0).all()
+
+
+class TestTheStart:
+    """In many dimensions long atoms would win everything; the start makes up for their length."""
+
+    def atoms(self, count=300, dimension=200):
+        directions = torch.nn.functional.normalize(normal(0, count, dimension), dim=1)
+        return directions * torch.linspace(5, 25, count)[:, None] + 0.3
+
+    def value(self, dual, noise):
+        """The dual's value by these noises."""
+        return float(dual.lookup(noise).value.double().mean() + (dual.masses * dual.duals).sum())
+
+    def starved(self, dual, noise):
+        return float((torch.bincount(dual.lookup(noise).index, minlength=len(dual.atoms)) == 0).double().mean())
+
+    def test_nearly_all_atoms_win_where_few_did_and_the_dual_is_higher(self):
+        x = self.atoms()
+        zero, dual = (SemiDual.start(x, torch.full((300,), 1 / 300)) for _ in range(2))
+        dual.begin(normal(1, 1024, 200))
+        noise = normal(2, 6000, 200)
+        assert self.starved(zero, noise) > 0.7 and self.starved(dual, noise) < 0.05
+        assert self.value(dual, noise) > self.value(zero, noise)
+        lengths = (x - x.mean(0)).norm(dim=1)
+        assert lengths[dual.lookup(noise).index].mean() == pytest.approx(float(lengths.mean()), rel=0.05)
+
+    def test_a_source_that_is_elsewhere_changes_nothing(self):
+        """Moving the source adds a linear term to the optimal dual, and to the start."""
+        x, noise = self.atoms(), normal(2, 6000, 200)
+        dual = SemiDual.start(x, torch.full((300,), 1 / 300))
+        dual.begin(normal(1, 4096, 200) + 4)
+        assert self.starved(dual, noise + 4) < 0.05
+
+    def test_holders_that_start_alone_are_on_one_height(self):
+        x, noise = self.atoms(), normal(1, 1024, 200)
+        halves = [SemiDual.start(part, torch.full((150,), 1 / 300)) for part in (x[:150], x[150:])]
+        for half in halves:
+            half.begin(noise)
+        fresh = normal(2, 6000, 200)
+        values = torch.stack([half.lookup(fresh).value for half in halves])
+        assert 0.3 < float((values[0] < values[1]).double().mean()) < 0.7
+
+    def test_it_is_for_many_dimensions_and_for_duals_that_have_not_moved(self):
+        flat = SemiDual.start(normal(0, 50), torch.full((50,), 1 / 50))
+        flat.begin(normal(1, 256))
+        assert not flat.duals.any()
+        dual = SemiDual.start(self.atoms(), torch.full((300,), 1 / 300))
+        dual.begin(normal(1, 1024, 200))
+        before = dual.duals.clone()
+        dual.begin(normal(3, 1024, 200))
+        assert torch.equal(dual.duals, before)

@@ -9,6 +9,7 @@ smallest minimum, and each holder updates its own duals.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ from anabranch.transport._cost import Nearest, half_squared_cost
 
 _MOST_AXES, _AXES = 256, 64  # beyond so many, atoms are grouped by so many random ones
 _SLACKS = 2**24  # of starved atoms at noises, held at once
+_TRIED, _HALVINGS = 512, 12  # noises, and how often the start halves its doubt
 
 
 def bisect(points: Tensor, smallest: int) -> list[Tensor]:
@@ -81,6 +83,28 @@ class SemiDual:
     def _ready(self) -> Atoms:
         return Atoms(self.atoms)
 
+    def begin(self, noise: Tensor) -> None:
+        """In many dimensions, leaves zero for duals under which atoms of every length win; a few noises (m, d) tell.
+
+        There x0·x_j is normal with a spread of r_j = ‖x_j − mean‖, whose largest values are those of the longest atoms:
+        under duals of zero a few images win all noises, and ascent takes thousands of rounds to undo it. With
+        g_j = ½‖x_j‖² − κ r_j a length is made up for; κ is where winners are as long as atoms are on average, which is
+        where the dual is highest along this line. It is a start and no more; the optimum is untouched.
+        """
+        if self.atoms.shape[1] <= _AXES or bool(self.duals.any()):
+            return
+        some, x = noise[:_TRIED], self.atoms
+        length = (x - x.mean(0)).double().square().sum(1).sqrt() * float(some.std())
+        due = (self.masses * length).sum() / self.masses.sum()
+        level = (x.square().sum(1) / 2 - x @ _centre(noise).to(x)).double()
+        low, high = 0.0, (6 * math.log(len(x) + 1)) ** 0.5  # the longest of n normal numbers is near (2 log n)^½
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            self.duals = level - middle * length
+            found = self.lookup(some)
+            low, high = (middle, high) if length[found.index].mean() > due else (low, middle)
+        self.duals = self.duals + found.value.double().mean()  # holders that start alone are then on one height
+
     def lookup(self, noise: Tensor, average: bool = False) -> Nearest:
         """For each noise (m, d): min_j c(x0, x_j) − g_j, and the j that reaches it.
 
@@ -131,12 +155,21 @@ class SemiDual:
         scale = 0.0
         for number in range(rounds):
             noise = draw(count)
+            if not number:
+                self.begin(noise)
             found = self.lookup(noise)
             self.feed(noise, found.value)
             scale = scale or float(found.value.std())
             step = scale * first * (last / first) ** (number / max(1, rounds - 1))
             wins = torch.bincount(found.index, minlength=len(self.atoms))
             self.ascend(wins, count, step, average=number >= rounds // 2)
+
+
+def _centre(noise: Tensor) -> Tensor:
+    """The mean of a source (d,) from some of its points (m, d), drawn to zero by as much as chance makes of it."""
+    mean = noise.mean(0)
+    chance = noise.var(0).sum() / len(noise)
+    return mean * (1 - chance / mean.square().sum()).clamp_min(0)
 
 
 def _few_axes(points: Tensor) -> Tensor:

@@ -136,6 +136,8 @@ def look_up(silo: Silo, question: Lookup) -> Scores:
     asked, found = (question.purpose, question.block), []
     for first in range(0, question.count, size):
         noise = shared_noise(half, question.numbers, *asked, min(size, question.count - first), first)
+        if not question.settled:
+            dual.begin(noise)
         found.append(dual.lookup(noise, average=question.settled))
     if not question.settled:
         dual.feed(noise, found[0].value)
