@@ -371,3 +371,9 @@ class TestTheStart:
         before = dual.duals.clone()
         dual.begin(normal(3, 1024, 200))
         assert torch.equal(dual.duals, before)
+
+    @pytest.mark.parametrize("noise", [normal(1, 1, 200), torch.zeros(8, 200)], ids=["one noise", "no spread"])
+    def test_poor_noises_leave_finite_duals(self, noise):
+        dual = SemiDual.start(self.atoms(), torch.full((300,), 1 / 300))
+        dual.begin(noise)
+        assert bool(dual.duals.isfinite().all())

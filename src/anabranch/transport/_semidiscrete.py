@@ -94,7 +94,7 @@ class SemiDual:
         if self.atoms.shape[1] <= _AXES or bool(self.duals.any()):
             return
         some, x = noise[:_TRIED], self.atoms
-        length = (x - x.mean(0)).double().square().sum(1).sqrt() * float(some.std())
+        length = (x - x.mean(0)).norm(dim=1).double() * float(some.std())
         due = (self.masses * length).sum() / self.masses.sum()
         level = (x.square().sum(1) / 2 - x @ _centre(noise).to(x)).double()
         low, high = 0.0, (6 * math.log(len(x) + 1)) ** 0.5  # the longest of n normal numbers is near (2 log n)^½
@@ -168,8 +168,8 @@ class SemiDual:
 def _centre(noise: Tensor) -> Tensor:
     """The mean of a source (d,) from some of its points (m, d), drawn to zero by as much as chance makes of it."""
     mean = noise.mean(0)
-    chance = noise.var(0).sum() / len(noise)
-    return mean * (1 - chance / mean.square().sum()).clamp_min(0)
+    chance = noise.var(0, correction=0).sum() / max(1, len(noise) - 1)
+    return mean * (1 - chance / mean.square().sum().clamp_min(1e-30)).clamp_min(0)
 
 
 def _few_axes(points: Tensor) -> Tensor:
