@@ -9,7 +9,7 @@ import torch
 
 from anabranch.errors import UsageError
 from anabranch.seeds import generator
-from anabranch.transport import SemiDual, bisect, half_squared_cost, lookup
+from anabranch.transport import SemiDual, bisect, half_squared_cost, lookup, step_at
 from anabranch.transport._atoms import Atoms, rounded_products
 
 
@@ -254,16 +254,6 @@ class TestAscend:
         alone = (1 / 64 - wins / 128).abs()[0]
         assert dual.duals[:32].max() < -20 * alone and dual.duals[32:].min() > 20 * alone
 
-    def test_regions_are_found_in_many_dimensions_too(self):
-        """By a few random directions instead of by every axis."""
-        centre = torch.randn(2, 300, generator=torch.Generator().manual_seed(0))
-        x = torch.cat([normal(0, 32)[:, :1] + 20 * centre[0], normal(1, 32)[:, :1] + 20 * centre[1]])
-        dual = SemiDual.start(x, torch.full((64,), 1 / 64))
-        wins = torch.cat([torch.full((32,), 3), torch.full((32,), 1)])
-        dual.ascend(wins, 128, 1.0, average=False)
-        alone = (1 / 64 - wins / 128).abs()[0]
-        assert dual.duals[:32].max() < -20 * alone and dual.duals[32:].min() > 20 * alone
-
     def test_right_usage_moves_nothing(self):
         dual = SemiDual.start(normal(0, 50), torch.full((50,), 1 / 50, dtype=torch.float64))
         dual.ascend(torch.full((50,), 2), 100, 5.0, average=False)
@@ -377,3 +367,58 @@ class TestTheStart:
         dual = SemiDual.start(self.atoms(), torch.full((300,), 1 / 300))
         dual.begin(noise)
         assert bool(dual.duals.isfinite().all())
+
+
+class TestStepsInManyDimensions:
+    """Every atom, and a holder as a whole, moves by a step of its own size."""
+
+    def holder(self, masses):
+        dual = SemiDual.start(normal(0, len(masses), 100), torch.tensor(masses, dtype=torch.float64))
+        dual.unit = 3.0
+        return dual
+
+    def test_a_share_that_is_off_by_chance_moves_its_dual_by_a_unit_however_small_it_is(self):
+        masses, count = [0.5, 0.4996, 0.0003, 0.0001], 100
+        off = torch.tensor([0.0, 0.0, 0.0003, -0.0001], dtype=torch.float64).sign()
+        dual = self.holder(masses)
+        wins = (dual.masses - off * (dual.masses / count).sqrt()) * count
+        dual.ascend(wins, count, 0.5, average=False)
+        whole = float((dual.masses - wins / count).sum())  # the holder has all mass, and moves by what is left over
+        assert torch.allclose(dual.duals, 0.5 * 3.0 * (off + whole))
+
+    def test_a_share_that_many_noises_tell_moves_by_what_is_missing_of_it(self):
+        dual = self.holder([0.25] * 4)
+        dual.ascend(torch.tensor([4000, 3000, 2000, 1000]), 10_000, 1.0, average=False)
+        assert torch.allclose(dual.duals, 3.0 * torch.tensor([-0.6, -0.2, 0.2, 0.6], dtype=torch.float64))
+
+    def test_a_holder_that_won_too_little_rises_as_one(self):
+        dual = self.holder([0.05] * 4)  # a fifth of the mass, and a tenth of the noises
+        dual.ascend(torch.full((4,), 250), 10_000, 1.0, average=False)
+        assert torch.allclose(dual.duals, torch.full((4,), 3.0 * (0.5 + 0.5), dtype=torch.float64))
+
+    def test_steps_fall_like_the_two_thirds_power_and_in_a_plane_in_equal_ratios(self):
+        wide = [step_at(number, 100, 6.0, 0.01, 65) for number in (1, 8, 27)]
+        assert wide == pytest.approx([1, 1 / 4, 1 / 9])
+        assert [step_at(number, 3, 4.0, 1.0, 64) for number in (1, 2, 3)] == pytest.approx([4, 2, 1])
+
+    def test_the_unit_is_the_distance_of_the_two_best_scores(self):
+        x, noise = normal(0, 400, 300) * 2, normal(1, 1000, 300)
+        dual = SemiDual.start(x, torch.full((400,), 1 / 400))
+        dual.begin(noise)
+        best = (dual.duals - half_squared_cost(noise, x)).topk(2, dim=1).values
+        assert dual.unit == pytest.approx(float((best[:, 0] - best[:, 1]).mean()), rel=0.25)
+
+    def test_an_atom_alone_has_a_unit(self):
+        dual = SemiDual.start(torch.ones(1, 100), torch.tensor([0.01]))
+        dual.begin(normal(1, 64, 100))
+        assert 1 < dual.unit < 10
+
+    def test_a_fit_uses_every_atom_alike(self):
+        """χ² of the shares, less what counting makes of it. The steps of a plane leave 0.2 here with as many noises."""
+        near, x = torch.rand(1000, 1, generator=generator(7)), normal(1, 1000, 200)
+        x = 2 * normal(5, 10, 200).repeat(100, 1) + 1.5 * near * x  # ten kinds, whose atoms differ more or less
+        dual, draws = SemiDual.start(x, torch.full((1000,), 1 / 1000)), generator(2)
+        dual.fit(lambda count: torch.randn(count, 200, generator=draws), 200, 256, first=6.0, last=0.01)
+        usage = torch.bincount(dual.lookup(normal(4, 40_000, 200), average=True).index, minlength=1000) / 40_000
+        assert float((usage - 1e-3).square().sum() * 1000 - 999 / 40_000) < 0.06
+        assert float((usage == 0).double().mean()) < 0.01

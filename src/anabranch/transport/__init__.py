@@ -30,7 +30,7 @@ from anabranch.transport._geodesic import (
     wasserstein,
 )
 from anabranch.transport._measure import Measure, Shared, measure
-from anabranch.transport._semidiscrete import SemiDual, bisect, lookup
+from anabranch.transport._semidiscrete import SemiDual, bisect, lookup, step_at
 from anabranch.transport._sinkhorn import Sinkhorn, SinkhornResult, sinkhorn
 
 __all__ = [
@@ -72,6 +72,7 @@ __all__ = [
     "soft_c_transform",
     "spread",
     "square_root",
+    "step_at",
     "thinned",
     "wasserstein",
 ]

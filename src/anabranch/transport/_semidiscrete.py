@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from anabranch.errors import UsageError
-from anabranch.seeds import generator
 from anabranch.transport._atoms import Atoms
 from anabranch.transport._cost import Nearest, half_squared_cost
 
-_MOST_AXES, _AXES = 256, 64  # beyond so many, atoms are grouped by so many random ones
+_FEW = 64  # dimensions, in which groups of neighbours speed ascent up; beyond, points hardly have neighbours
 _SLACKS = 2**24  # of starved atoms at noises, held at once
 _TRIED, _HALVINGS = 512, 12  # noises, and how often the start halves its doubt
 
@@ -55,10 +54,11 @@ def bisect(points: Tensor, smallest: int) -> list[Tensor]:
 class SemiDual:
     """One holder's part of the dual: atoms x (n, d), their masses ν (n,), duals g (n,) and their running average.
 
-    Plain ascent moves every g_j by its own residual and takes for ever to lift a whole region. Here the residual of
-    every group of a hierarchy moves the group as one, with a weight that falls with the fourth root of its size: coarse
-    errors vanish in a few rounds, fine ones as fast as the sampling noise of the wins allows. It is the same ascent in
-    other coordinates; the optimum is untouched.
+    Plain ascent moves every g_j by its own residual and takes for ever to lift a whole region. In few dimensions the
+    residual of every group of a hierarchy therefore moves the group as one: coarse errors vanish in a few rounds, fine
+    ones as fast as the sampling noise of the wins allows. In many there are no regions to lift, but a holder as a whole
+    and single atoms, each by a step of its own size. It is the same ascent in other coordinates; the optimum is
+    untouched.
     """
 
     atoms: Tensor
@@ -67,9 +67,16 @@ class SemiDual:
     average: Tensor
     recent: Tensor  # wins of each atom since starved ones were last looked for, and the noises asked since then
     averaged: int = 0
+    unit: float = 1.0  # of steps, in many dimensions: what about parts a noise's best atom from the next
 
     def __post_init__(self) -> None:
-        self._levels = [label.to(self.atoms.device) for label in bisect(_few_axes(self.atoms).cpu(), smallest=4)]
+        levels = [] if self.wide else bisect(self.atoms.cpu(), smallest=4)
+        self._levels = [label.to(self.atoms.device) for label in levels]
+
+    @property
+    def wide(self) -> bool:
+        """Whether these are many dimensions, in which duals start and move otherwise."""
+        return self.atoms.shape[1] > _FEW
 
     @staticmethod
     def start(atoms: Tensor, masses: Tensor) -> SemiDual:
@@ -90,8 +97,10 @@ class SemiDual:
         under duals of zero a few images win all noises, and ascent takes thousands of rounds to undo it. With
         g_j = ½‖x_j‖² − κ r_j a length is made up for; κ is where winners are as long as atoms are on average, which is
         where the dual is highest along this line. It is a start and no more; the optimum is untouched.
+
+        The largest and the next of N such numbers differ by about r / (2 log N)^½, which is the unit of steps.
         """
-        if self.atoms.shape[1] <= _AXES or bool(self.duals.any()):
+        if not self.wide or bool(self.duals.any()):
             return
         some, x = noise[:_TRIED], self.atoms
         length = (x - x.mean(0)).norm(dim=1).double() * float(some.std())
@@ -104,6 +113,9 @@ class SemiDual:
             found = self.lookup(some)
             low, high = (middle, high) if length[found.index].mean() > due else (low, middle)
         self.duals = self.duals + found.value.double().mean()  # holders that start alone are then on one height
+        reach = float(due) or float(x.norm(dim=1).mean() * some.std())  # an atom alone has no distance to the mean
+        atoms_in_all = 1 / float(self.masses.mean())
+        self.unit = reach / (2 * math.log(atoms_in_all + 1)) ** 0.5 or 1.0
 
     def lookup(self, noise: Tensor, average: bool = False) -> Nearest:
         """For each noise (m, d): min_j c(x0, x_j) − g_j, and the j that reaches it.
@@ -114,21 +126,36 @@ class SemiDual:
         return self._ready.lookup(noise, self.average if average else self.duals, rough=not average)
 
     def ascend(self, wins: Tensor, count: int, step: float, average: bool) -> None:
-        """One step on the residual ν_j − wins_j / count, on every level; with `average`, g enters the average.
+        """One step on the residual ν_j − wins_j / count; with `average`, g enters the average.
 
-        A `step` of 1 moves g by the mass that is missing, in units of cost.
+        In few dimensions a `step` of 1 moves g by the mass that is missing, in units of cost, on every level. In many
+        it moves g by about one `unit` where an atom's share is off by as much as chance makes of it, see `step_at`.
         """
         residual = self.masses - wins.double() / count
+        self.duals = self.duals + step * (self._own_steps(residual, count) if self.wide else self._levelled(residual))
+        if average:
+            self.averaged = int(self.averaged) + 1
+            self.average = self.average + (self.duals - self.average) / self.averaged
+        self.recent = self.recent + torch.cat([wins.double(), self.recent.new_tensor([count])])
+
+    def _levelled(self, residual: Tensor) -> Tensor:
+        """Each group's residual with a weight that falls with the fourth root of its size, over all levels."""
         move = residual.clone()
         for depth, label in enumerate(self._levels):
             groups = 2**depth
             missing = torch.zeros(groups, dtype=torch.float64, device=label.device).index_add_(0, label, residual)
             move += (missing * (groups / len(label)) ** 0.25)[label]
-        self.duals = self.duals + step * move
-        if average:
-            self.averaged = int(self.averaged) + 1
-            self.average = self.average + (self.duals - self.average) / self.averaged
-        self.recent = self.recent + torch.cat([wins.double(), self.recent.new_tensor([count])])
+        return move
+
+    def _own_steps(self, residual: Tensor, count: int) -> Tensor:
+        """Residuals of atoms and of the holder, each over its deviation by chance, (ν / count)^½, and at most over ν.
+
+        A share ν changes by about ν when its duals move by a unit: over ν alone is Newton's step, but where few noises
+        or none are an atom's due, that would be a step on noise.
+        """
+        holder = self.masses.sum()
+        mine = residual / torch.maximum((self.masses / count).sqrt(), self.masses)
+        return self.unit * (mine + residual.sum() / torch.maximum((holder / count).sqrt(), holder))
 
     def feed(self, noise: Tensor, value: Tensor) -> None:
         """Raises the duals of starved atoms until each just reaches one of these noises, whose minima are `value`.
@@ -149,20 +176,30 @@ class SemiDual:
     def fit(self, draw: Callable[[int], Tensor], rounds: int, count: int, first: float, last: float) -> None:
         """Fits alone, for one holder of all atoms: `rounds` lookups of `count` noises from `draw`.
 
-        Steps fall geometrically from `first` to `last`, in units of the spread of the first answers; the second half of
-        the rounds is averaged.
+        Steps are those of `step_at`, with the spread of the first answers; the second half of the rounds is averaged.
         """
-        scale = 0.0
-        for number in range(rounds):
+        spread = 0.0
+        for number in range(1, rounds + 1):
             noise = draw(count)
-            if not number:
+            if number == 1:
                 self.begin(noise)
             found = self.lookup(noise)
             self.feed(noise, found.value)
-            scale = scale or float(found.value.std())
-            step = scale * first * (last / first) ** (number / max(1, rounds - 1))
+            spread = spread or float(found.value.std())
+            step = step_at(number, rounds, first * spread, last * spread, self.atoms.shape[1])
             wins = torch.bincount(found.index, minlength=len(self.atoms))
-            self.ascend(wins, count, step, average=number >= rounds // 2)
+            self.ascend(wins, count, step, average=number > rounds // 2)
+
+
+def step_at(number: int, rounds: int, first: float, last: float, dimension: int) -> float:
+    """The step of `ascend` in round 1, 2, … of `rounds`: from `first` to `last`, in equal ratios.
+
+    In many dimensions it is t^(−⅔) in round t instead, of a unit that each holder finds itself: the fall that is known
+    for averaged stochastic ascent on semi-discrete duals.
+    """
+    if dimension > _FEW:
+        return math.pow(number, -2 / 3)
+    return first * math.pow(last / first, (number - 1) / max(1, rounds - 1))
 
 
 def _centre(noise: Tensor) -> Tensor:
@@ -170,17 +207,6 @@ def _centre(noise: Tensor) -> Tensor:
     mean = noise.mean(0)
     chance = noise.var(0, correction=0).sum() / max(1, len(noise) - 1)
     return mean * (1 - chance / mean.square().sum().clamp_min(1e-30)).clamp_min(0)
-
-
-def _few_axes(points: Tensor) -> Tensor:
-    """Points in ℝ^d for large d by their products with a few fixed random directions, in which neighbours stay such.
-
-    Groups only speed ascent up, and halving fifty thousand images along each of their pixels would take minutes.
-    """
-    if points.shape[1] <= _MOST_AXES:
-        return points
-    directions = torch.randn(points.shape[1], _AXES, generator=generator(0, "axes"))
-    return points.float() @ directions.to(points.device)
 
 
 def lookup(noise: Tensor, atoms: Tensor, duals: Tensor) -> Nearest:

@@ -120,6 +120,19 @@ class TestWinners:
         alone.fit(lambda count: shared_noise(half, numbers, "fit", next(blocks), count), 40, 128, *steps)
         assert torch.allclose(dual_of(silo, half).average, alone.average, atol=1e-9)
 
+    def test_in_many_dimensions_a_silo_steps_by_a_unit_of_its_own_and_keeps_it(self, lab):
+        drawn = torch.randn(120, 66, generator=generator(3)) * torch.linspace(1, 4, 120)[:, None]
+        silos = [Silo(name, part, secret=i) for i, (name, part) in enumerate(zip("abc", drawn.split(40), strict=True))]
+        options = {"rounds": 60, "count": 512, "noises": 20_000, "block": 10_000}
+        lab.ready(lab.settings("semidiscrete", semidiscrete=options), silos)
+        usage = torch.cat([torch.bincount(half_of(silo).coupling.index, minlength=40) for silo in silos]) / 20_000
+        assert (usage - 1 / 120).square().sum() * 120 < 0.05
+        units = [float(dual.unit) for dual in duals(silos).values()]
+        assert units[0] < units[1] < units[2]
+        for silo in silos:
+            silo.cache.pop("semidual")  # as after a restart
+        assert [float(dual.unit) for dual in duals(silos).values()] == units
+
     def test_the_reported_dual_climbs_and_the_misuse_falls(self, lab):
         server = lab.server(lab.settings("semidiscrete", semidiscrete={"rounds": 200, "count": 512}), lab.silos())
         seen = []

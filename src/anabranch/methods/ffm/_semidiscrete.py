@@ -3,7 +3,7 @@
     server                                     silo i, with atoms x_j, masses ν_j and duals g_j of its own
     Lookup(numbers, block, count)   ──────►    x0 from the shared seed; min_j c(x0, x_j) − g_j for each
     takes the minimum over silos    ◄──────    Scores
-    Award(won, step)                ──────►    g_j += step · (ν_j − wins_j / count), on every level of its hierarchy
+    Award(won, step)                ──────►    g_j += step · (ν_j − wins_j / count), as `SemiDual.ascend` weighs it
 
 Neither points nor duals nor noises travel. Afterwards g stays as it is, noises are assigned in bulk the same way, and
 every silo trains on the pairs that it won.
@@ -25,10 +25,10 @@ from anabranch.methods.ffm._half import FlowHalf, half_of
 from anabranch.methods.ffm._messages import Award, Awarded, Lookup, Scores, Settle
 from anabranch.methods.ffm._noise import BLOCK, rows_at_once, shared_noise, shared_stream
 from anabranch.methods.ffm._settings import SemiDiscreteSettings
-from anabranch.transport import Nearest, SemiDual, bisect, lookup
+from anabranch.transport import Nearest, SemiDual, bisect, lookup, step_at
 
 MOST_SILOS = 2**20  # whose numbers may make a seed
-DUAL_STATE = ("duals", "average", "averaged", "recent")  # what a silo keeps of its fit over a restart
+DUAL_STATE = ("duals", "average", "averaged", "recent", "unit")  # what a silo keeps of its fit over a restart
 
 
 class SemiDiscreteServer:
@@ -44,13 +44,13 @@ class SemiDiscreteServer:
         self.blocks = -(-settings.noises // settings.block)
 
     def fit(self, number: int) -> dict[str, float | Tensor]:
-        """Round 1, 2, … of fitting. The step falls geometrically; the second half is averaged."""
+        """Round 1, 2, … of fitting. The step falls; the second half is averaged."""
         options = self.settings
         values = self._lookup("fit", number, options.count, settled=False)
         if not self.scale:
             self.scale = float(values.min(0).values.std())
-        progress = (number - 1) / max(1, options.rounds - 1)
-        step = self.scale * options.first * (options.last / options.first) ** progress
+        first, last = self.scale * options.first, self.scale * options.last
+        step = step_at(number, options.rounds, first, last, self.federation.dimension)
         average = number > options.rounds // 2
         awarded = self._award(values, "fit", number, step, average, store=False)
         dual = float(values.min(0).values.double().mean()) + sum(reply.dual for reply in awarded.values())
@@ -106,7 +106,7 @@ def dual_of(silo: Silo, half: FlowHalf) -> SemiDual:
         atoms = torch.zeros(len(size), x.shape[1], device=x.device).index_add_(0, label, x) / size[:, None]
     dual = SemiDual.start(atoms, half.weight * size / len(x))
     if "semidiscrete/duals" in silo.state:
-        for name in DUAL_STATE:
+        for name in [name for name in DUAL_STATE if f"semidiscrete/{name}" in silo.state]:
             setattr(dual, name, silo.state[f"semidiscrete/{name}"].to(x.device))
     silo.cache["semidual"] = dual
     return dual

@@ -190,8 +190,9 @@ class PotentialSettings:
 @dataclass(frozen=True)
 class SemiDiscreteSettings:
     """Fitting semi-discrete duals: `rounds` lookups of `count` noises, with steps falling from `first` to `last`
-    (in units of the spread of the first minima), then `noises` in all assigned ahead, `block` at a time. Protected
-    silos fit their own points for `local_rounds`, without a word to anybody."""
+    (in units of the spread of the first minima; in more than 64 dimensions silos find their own, and these two are not
+    used), then `noises` in all assigned ahead, `block` at a time. Protected silos fit their own points for
+    `local_rounds`, without a word to anybody."""
 
     rounds: int = 3000
     count: int = 4096
