@@ -408,8 +408,9 @@ class TestStepsInManyDimensions:
         best = (dual.duals - half_squared_cost(noise, x)).topk(2, dim=1).values
         assert dual.unit == pytest.approx(float((best[:, 0] - best[:, 1]).mean()), rel=0.25)
 
-    def test_an_atom_alone_has_a_unit(self):
-        dual = SemiDual.start(torch.ones(1, 100), torch.tensor([0.01]))
+    @pytest.mark.parametrize("count", [1, 7])
+    def test_an_atom_alone_and_atoms_that_are_alike_have_a_unit(self, count):
+        dual = SemiDual.start(torch.full((count, 100), 1.1), torch.full((count,), 0.01))
         dual.begin(normal(1, 64, 100))
         assert 1 < dual.unit < 10
 

@@ -113,7 +113,8 @@ class SemiDual:
             found = self.lookup(some)
             low, high = (middle, high) if length[found.index].mean() > due else (low, middle)
         self.duals = self.duals + found.value.double().mean()  # holders that start alone are then on one height
-        reach = float(due) or float(x.norm(dim=1).mean() * some.std())  # an atom alone has no distance to the mean
+        reach, alone = float(due), float(x.norm(dim=1).mean() * some.std())
+        reach = reach if reach > 1e-3 * alone else alone  # an atom alone, or among its like, is at the mean
         atoms_in_all = 1 / float(self.masses.mean())
         self.unit = reach / (2 * math.log(atoms_in_all + 1)) ** 0.5 or 1.0
 
