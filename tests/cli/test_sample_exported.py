@@ -143,4 +143,4 @@ def test_a_damaged_model_gets_a_sentence(pairs, kind, harm, tmp_path):
 
 def test_what_is_neither_a_run_nor_a_model_is_said(tmp_path):
     result = run(tmp_path, "--out", tmp_path / "x.npy")
-    assert result.exit_code == 1 and "is no run folder" in said(result)
+    assert result.exit_code == 1 and "no run folder" in said(result) and "no folder that export wrote" in said(result)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from anabranch.coupling import Source
 from anabranch.data import Cloud, Encoder, shape
-from anabranch.errors import CheckpointError, UsageError
+from anabranch.errors import CheckpointError, RunFolderError, UsageError
 from anabranch.methods.ffm import FlowMatching
 from anabranch.runs._build import source_points
 from anabranch.runs._export_card import ENCODER
@@ -37,6 +37,8 @@ class Kept:
 def look_at(place: Path) -> Kept:
     """What a run's folder, or an exported one, holds."""
     if not is_exported(place):
+        if place.exists() and not (place / "config.json").exists():
+            raise RunFolderError(f"{place} is no run folder, which has a config.json, and no folder that export wrote.")
         config = RunFolder(place).config()
         return Kept(config.method, config.composes, bool(config.images.shape))
     with exported_at(place):
