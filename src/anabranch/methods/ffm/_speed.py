@@ -13,8 +13,8 @@ from torch import nn
 from anabranch.flow import compile_in_place, convolutions
 from anabranch.methods.ffm._settings import IMAGE_NETWORKS, FlowMatching
 
-# How maps lie in a GPU's memory. What decides it is the time of a training step of `anabranch bench images`, which was
-# not taken with the first of these yet.
+# How maps lie in a GPU's memory. What decides it is the time of a training step of `anabranch bench images`: on an H200
+# with torch 2.11, vanilla with 3 x 128 images took 64.1 ms with the first of these, 64.3 with the second.
 #   "compiler": compiled code keeps the colours of a place together, as convolutions of tensor cores want them. Left to
 #       itself inductor does not, by a rule about the network's head (128 to 3) and ascents (512 to 256); see
 #       `decide_layout_opt` in torch/_inductor/graph.py. Code that is not compiled goes by rows.
