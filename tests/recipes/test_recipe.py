@@ -64,6 +64,22 @@ def test_seeds_of_an_unknown_method_are_refused():
         with_seeds_of(ds=[0, 1]).cells("small")
 
 
+def test_an_option_may_hold_for_one_method_in_one_problem():
+    values = {
+        "base": {"weight": 1, "kept": 0},
+        "problems": {"p": {"weight": 2, "of": {"sd": {"weight": 4}}}, "q": {}},
+        "methods": {"lot": {"weight": 3}, "sd": {"weight": 3}},
+        "scales": {"small": {"seeds": [0]}, "smoke": {"seeds": [0], "weight": 5}},
+    }
+    found = Recipe("r", "", "", "", values)
+    weights = {(p, m): found.options(p, m, "small")["weight"] for p in "pq" for m in ("lot", "sd")}
+    assert weights == {("p", "lot"): 3, ("p", "sd"): 4, ("q", "lot"): 3, ("q", "sd"): 3}
+    assert found.options("p", "sd", "smoke") == {"weight": 5, "kept": 0}  # a scale has the last word
+    values["problems"]["p"]["of"]["ds"] = {"weight": 6}
+    with pytest.raises(UsageError, match="did you mean 'sd'"):
+        found.options("p", "lot", "small")
+
+
 def test_reproduce_fills_gaps_and_merges(tmp_path):
     found, ran = recipe("ffm-2d"), []
     changes = ["flow.rounds=6", "flow.batch=8", "data.points=30", "evaluation.points=32", "run.threads=1"]

@@ -14,6 +14,7 @@ from anabranch.runs import Config, Row, from_dict, merged, override
 
 SCALES = ("smoke", "small", "paper")
 _ABOUT_A_SCALE = ("about", "seeds", "seeds_of", "methods", "problems")  # all else that a scale says is an option
+_ABOUT_A_PROBLEM = ("methods", "of")  # likewise
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,17 @@ class Recipe:
         return from_dict(override({**layers, **names}, changes))
 
     def options(self, problem: str, method: str, scale: str) -> dict[str, Any]:
-        """What one cell of a study is computed with: the base, changed by the problem, the method and the scale."""
+        """What one cell of a study is computed with: the base, changed by the problem, the method, both, and the scale.
+
+        What holds for a method in one problem alone stands under `of` in that problem.
+        """
         self._check([method], [problem])
-        chosen = {k: v for k, v in self.values["problems"][problem].items() if k != "methods"}
+        place = self.values["problems"][problem]
+        self._check(list(place.get("of", {})), [])
+        chosen = {k: v for k, v in place.items() if k not in _ABOUT_A_PROBLEM}
         last = {k: v for k, v in self.scale(scale).items() if k not in _ABOUT_A_SCALE}
-        return merged(self.values.get("base", {}), chosen, self.values["methods"][method], last)
+        both = place.get("of", {}).get(method, {})
+        return merged(self.values.get("base", {}), chosen, self.values["methods"][method], both, last)
 
     def cells(
         self, scale: str, seed: int | None = None, methods: Sequence[str] = (), problems: Sequence[str] = ()
