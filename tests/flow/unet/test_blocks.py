@@ -95,6 +95,37 @@ def test_norms_are_computed_as_told_and_returned_as_they_came(monkeypatch, norm_
     torch.testing.assert_close(rough.float(), exact, rtol=0.02, atol=0.02)
 
 
+@pytest.mark.parametrize("shifted", [False, True])
+def test_compiled_norms_go_by_channels_to_the_same_values_and_gradients(shifted):
+    norm, h = randomised(Norm(96, configured())).double(), maps(96, 4, 5).double()
+    shift = torch.randn(2, 96, generator=generator(7), dtype=torch.float64) if shifted else None
+    compiled = torch.compile(norm, backend="eager")
+    inputs = [h.requires_grad_(), *norm.parameters(), *([shift.requires_grad_()] if shifted else [])]
+    weight = torch.randn(h.shape, generator=generator(8), dtype=torch.float64)
+    values, slopes = [], []
+    for module in (norm, compiled):
+        values.append(module(h, shift))
+        slopes.append(torch.autograd.grad((values[-1] * weight).sum(), inputs))
+    assert not torch.equal(*values)  # the sums are others
+    torch.testing.assert_close(values[1], values[0], rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(slopes[1], slopes[0], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("norm_precision", ["float32", "network"])
+def test_compiled_norms_of_maps_in_half_precision_are_as_exact_as_these(norm_precision):
+    norm = Norm(32, configured(norm_precision=norm_precision)).bfloat16()
+    h, shift = (10 + maps(32, 8, 8)).bfloat16(), torch.full((2, 32), -3.0)
+    exact = F.group_norm(h.double() - 3, 32)
+    found = torch.compile(norm, backend="eager")(h, shift)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.double(), exact, rtol=2**-8, atol=2**-12)
+
+
+def test_compiled_norms_of_a_constant_map_are_finite():
+    found = torch.compile(Norm(8, configured()), backend="eager")(torch.full((1, 8, 3, 3), 1e3))
+    assert found.abs().max() < 30  # the eighth digit of a thousand, over the root of the smallest spread
+
+
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_doubling_is_nearest_interpolation_in_the_order_asked_for(channels_last):
     h = maps(4)

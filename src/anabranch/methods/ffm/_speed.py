@@ -20,7 +20,7 @@ from anabranch.methods.ffm._settings import IMAGE_NETWORKS, FlowMatching
 #       `decide_layout_opt` in torch/_inductor/graph.py. Code that is not compiled goes by rows.
 #   "network": the network puts its images so itself, compiled or not.
 #   "torch": whatever comes of it, which is by rows.
-LAYOUT: Literal["compiler", "network", "torch"] = "compiler"
+LAYOUT: Literal["compiler", "network", "torch"] = "network"
 AUTO_ROWS = 2**18  # images that are sampled before compiling has paid for itself, about
 
 
