@@ -74,7 +74,8 @@ def test_a_residual_block_is_its_formula():
         scaled = (centred / (centred.square().mean(dim=2, keepdim=True) + 1e-5).sqrt()).reshape(z.shape)
         return F.silu(scaled * norm.weight[:, None, None] + norm.bias[:, None, None])
 
-    inner = block.first(normal(h, block.first_norm)) + shift[:, :, None, None]
+    inner = F.conv2d(normal(h, block.first_norm), block.first.weight, block.first.bias, padding=1)
+    inner = inner + shift[:, :, None, None]
     expected = block.shortcut(h) + block.second(normal(inner, block.second_norm))
     torch.testing.assert_close(block(h, shift), expected, rtol=1e-5, atol=1e-5)
 

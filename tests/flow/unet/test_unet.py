@@ -67,6 +67,7 @@ def test_maps_lie_in_memory_as_asked_from_end_to_end(build, rows, channels_last)
     x, t = rows()
     torch.testing.assert_close(field(x, t), build()(x, t), rtol=1e-4, atol=1e-5)
     assert len(seen) == 8 and all(seen)
+    assert all(p.is_contiguous(memory_format=order) for p in field.parameters() if p.dim() == 4)
 
 
 def test_one_time_serves_all_and_rows_do_not_see_each_other(build, rows):

@@ -266,24 +266,14 @@ class TestTuned:
             assert not torch.backends.cudnn.benchmark
 
 
-@pytest.mark.parametrize("device", [CPU, GPU])
-@pytest.mark.parametrize(
-    ("layout", "of_the_network", "of_the_compiler"),
-    [
-        ("compiler", {}, {"force_layout_optimization": True}),
-        ("network", {"channels_last": True}, None),
-        ("torch", {}, None),
-    ],
-)
-def test_how_maps_lie_on_a_gpu_is_one_constant(monkeypatch, device, layout, of_the_network, of_the_compiler):
-    monkeypatch.setattr(speed, "LAYOUT", layout)
+@pytest.mark.parametrize(("device", "wanted"), [(CPU, {}), (GPU, {"channels_last": True})])
+def test_colours_of_a_place_lie_together_on_a_gpu(monkeypatch, device, wanted):
     given = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **options: given.append(options))
     settings = settings_of(compile=True)
-    assert speed.layout(settings, device) == (of_the_network if device == GPU else {})
+    assert speed.layout(settings, device) == wanted and speed.layout(settings_of(network="mlp"), device) == {}
     speed.compile_flow(torch.nn.Identity(), settings, device)
-    chosen = of_the_compiler if device == GPU else None
-    assert given == [{"backend": "inductor", "dynamic": False, "options": chosen}]
+    assert given == [{"backend": "inductor", "dynamic": False, "options": None}]
 
 
 def test_only_inductor_is_told_how_maps_lie(monkeypatch):

@@ -34,8 +34,9 @@ def timed(
     """The median over `turns`, each of `steps` calls, or fewer where these would take longer than `seconds` in all.
 
     `warm_up` calls come first: kernels are chosen, graphs recorded, memory is taken. The last of them tells how long a
-    call takes. The clock is read when the device has finished. Memory is the most held since before the first turn,
-    with all that was there already: free what another measurement has left.
+    call takes. The clock is read when the device has finished. Memory is the most that torch had taken from the device
+    since before the first turn, with all that was there already: free what another measurement has left. What torch has
+    taken is more than tensors need, but a recorded step's own memory is counted nowhere else.
     """
     for _ in range(warm_up - 1):
         task()
@@ -43,7 +44,7 @@ def timed(
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     times = [_seconds(task, device, calls) / calls for _ in range(turns)]
-    peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
+    peak = torch.cuda.max_memory_reserved(device) / 2**30 if device.type == "cuda" else None
     return Timed(1000 * median(times), peak, 1000 * min(times))
 
 

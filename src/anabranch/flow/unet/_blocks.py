@@ -51,6 +51,19 @@ class Norm(nn.GroupNorm):
         return scale.flatten(1), offset.flatten(1)
 
 
+class Unbiased(nn.Conv2d):
+    """A convolution whose bias is left to whoever calls it, to be added with something else.
+
+    A bias by itself costs a look at all maps in its gradient.
+    """
+
+    bias: Tensor
+
+    def forward(self, input: Tensor) -> Tensor:
+        answer: Tensor = self._conv_forward(input, self.weight, None)
+        return answer
+
+
 class ResidualBlock(nn.Module):
     """Two convolutions beside a shortcut, with a shift (n, outputs) added between them (Ho et al. 2020).
 
@@ -62,7 +75,7 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.outputs = outputs
         self.first_norm = Norm(inputs, configuration)
-        self.first = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.first = Unbiased(inputs, outputs, 3, padding=1)
         self.second_norm = Norm(outputs, configuration)
         self.dropout = nn.Dropout(configuration.dropout)
         self.second = zeroed(nn.Conv2d(outputs, outputs, 3, padding=1))
@@ -70,7 +83,8 @@ class ResidualBlock(nn.Module):
 
     def forward(self, h: Tensor, shift: Tensor) -> Tensor:
         inner = self.first(F.silu(self.first_norm(h)))
-        inner = self.second(self.dropout(F.silu(self.second_norm(inner, shift))))
+        inner = self.second_norm(inner, shift + self.first.bias)
+        inner = self.second(self.dropout(F.silu(inner)))
         answer: Tensor = self.shortcut(h) + inner
         return answer
 

@@ -32,8 +32,8 @@ class ImageUNet(nn.Module):
     `spread`: see `Standard`; off unless `spread` is given.
 
     All inside is computed in the parameters' type (or autocast's), only time features, and norms unless
-    `norm_precision` is "network", in float32 or finer; points may be more precise. `channels_last` says how maps lie in
-    memory, which changes speed and nothing else.
+    `norm_precision` is "network", in float32 or finer; points may be more precise. `channels_last` says how maps and
+    the weights of convolutions lie in memory, which changes speed and nothing else.
     """
 
     def __init__(
@@ -68,6 +68,8 @@ class ImageUNet(nn.Module):
         self.shape, self.sizes = tuple(shape), tuple(sizes)
         self.standard = Standard(center, spread)
         self._build(4 * channels)
+        if channels_last:  # weights too: a convolution would turn each of them round in every pass
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def _build(self, told: int) -> None:
         configuration, widths = self.configuration, self.configuration.widths

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from anabranch.federation import Silo
-from anabranch.flow import attempt
+from anabranch.flow import WARM_UP, Recorded, attempt
 from anabranch.methods.experts._training import Learner, Losses, Measured
 
-WARM_UP = 3  # steps before recording, in which the libraries choose and allocate
 KEPT = "experts/steps"  # where a silo keeps its steps, in its cache
 Measure = Callable[[Mapping[str, Tensor], torch.Generator], Measured]
 
@@ -30,12 +29,12 @@ class Steps:
         self.network, self.learner, self.measure = network, learner, measure
         self.penalty, self.generator = penalty, generator
         self.leaves = list(learner.parameters.values())
-        # Recorded on a stream of its own: products of matrices get their workspace by stream, and steps that share one
-        # must not run side by side.
-        self.stream = torch.cuda.Stream(self.leaves[0].device) if self.leaves[0].is_cuda else None  # type: ignore[no-untyped-call]
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._last: Measured | None = None
-        self._taken = 0
+        self._recorded = Recorded(self._step, self.leaves[0].device, [generator])
+
+    @property
+    def stream(self) -> torch.cuda.Stream | None:
+        """Where its work may run beside that of others; None on a CPU."""
+        return self._recorded.stream
 
     @staticmethod
     def of(silo: Silo, fresh: Steps) -> Steps:
@@ -53,18 +52,11 @@ class Steps:
     def take(self) -> Measured:
         """One step; the losses before it."""
         self.learner.aim()
-        if self.leaves[0].is_cuda and self._taken >= WARM_UP and self._graph is None:
-            self._record()
-        if self._graph is None:
-            self._last = self._step()
-        else:
-            self._graph.replay()
+        last = self._recorded()
         self.learner.count()
-        self._taken += 1
-        assert self._last is not None
-        found = self._last.losses
+        found = last.losses
         copied = Losses(found.matching.clone(), found.independence.clone())  # the next step writes over these
-        return Measured(copied, self._last.forward, self._last.backward)
+        return Measured(copied, last.forward, last.backward)
 
     def _step(self) -> Measured:
         found, slopes = attempt(self.network, self._slopes)
@@ -76,14 +68,6 @@ class Steps:
         found = self.measure(self.learner.parameters, self.generator)
         loss = found.losses.matching + self.penalty * found.losses.independence
         return found, torch.autograd.grad(loss, self.leaves)
-
-    def _record(self) -> None:
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.generator)
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, stream=self.stream):
-            self._last = self._step()
-        self._graph = graph
 
 
 def side_by_side(steps: Sequence[Steps], count: int) -> list[list[Measured]]:

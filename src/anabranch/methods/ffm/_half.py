@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
@@ -30,9 +30,10 @@ from anabranch.errors import MessageError, RefusedError
 from anabranch.federation import STEP, Silo
 from anabranch.flow import Path, PathSample, network, path, price_of_row
 from anabranch.methods.ffm._messages import Prepare
+from anabranch.methods.ffm._passes import RecordedPass, weighted_error
 from anabranch.methods.ffm._rounding import rounded
 from anabranch.methods.ffm._settings import COUPLINGS, IMAGE_NETWORKS, POTENTIAL_COUPLINGS, FlowMatching
-from anabranch.methods.ffm._speed import compile_flow, layout
+from anabranch.methods.ffm._speed import compile_flow, layout, records
 
 _LAYER = 2**12  # numbers that a layer costs, however narrow
 _SWEEPS = 2000  # over a matrix of costs, at most: Sinkhorn's iterations
@@ -42,7 +43,7 @@ _SWEEPS = 2000  # over a matrix of costs, at most: Sinkhorn's iterations
 class FlowHalf:
     """A silo's points in the run's precision, networks, source, path and coupling.
 
-    `coupling` is None until semi-discrete pairs are assigned.
+    `coupling` is None until semi-discrete pairs are assigned, `recorded` until a GPU has been told a pass.
     """
 
     settings: FlowMatching
@@ -53,6 +54,7 @@ class FlowHalf:
     field: nn.Module
     potential: nn.Module | None
     coupling: Coupling | None
+    recorded: RecordedPass | None = None
 
     @property
     def device(self) -> torch.device:
@@ -70,6 +72,19 @@ class FlowHalf:
     def velocity(self, x: Tensor, t: Tensor) -> Tensor:
         """v(x, t) of the field as it stands, in the precision of the settings."""
         return evaluated(self.field, self.settings, x, t)
+
+    def descent(self, sample: PathSample, weights: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
+        """Σ_n w_n ‖v(x_n, t_n) − u_n‖² and its gradient in each parameter of the field, by one pass."""
+        named = named_parameters(self.field)
+        if records(self.field, self.settings, self.device):
+            if self.recorded is None:
+                half = computes_in_half(self.settings, self.device)
+                dtype = torch.bfloat16 if half else self.settings.flow.dtype
+                self.recorded = RecordedPass(self.field, {n: p.detach() for n, p in named.items()}, dtype, sample)
+            if self.recorded.fits(sample):
+                return self.recorded([p.detach() for p in named.values()], sample, weights)
+        value = weighted_error(self.velocity(sample.x_t, sample.t), sample.u_t, weights)
+        return value.detach(), torch.autograd.grad(value, list(named.values()))
 
     def dropout(self, *names: str | int) -> AbstractContextManager[None]:
         """Within, dropout draws numbers that follow from the run's seed and these names, whatever was drawn before."""

@@ -15,11 +15,11 @@ class _Rounded(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.dtypes = [tensor.dtype for tensor in tensors]
-        return _copied(tensors, [torch.bfloat16] * len(tensors))
+        return copied(tensors, [torch.bfloat16] * len(tensors))
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, ...]:
-        return _copied(slopes, ctx.dtypes)
+        return copied(slopes, ctx.dtypes)
 
 
 def rounded(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -31,7 +31,7 @@ def rounded(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return found
 
 
-def _copied(tensors: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> tuple[Tensor, ...]:
+def copied(tensors: Sequence[Tensor], dtypes: Sequence[torch.dtype]) -> tuple[Tensor, ...]:
     """Each as numbers of its type, in the order of memory that it has, which is what lets them be copied together."""
     copies = [torch.empty_like(tensor, dtype=dtype) for tensor, dtype in zip(tensors, dtypes, strict=True)]
     torch._foreach_copy_(copies, list(tensors))

@@ -101,12 +101,10 @@ def _weighted_gradient(half: FlowHalf, sample: PathSample, weights: Tensor) -> G
     named = named_parameters(half.field)
     for start in range(0, len(weights), size):
         part = slice(start, start + size)
-        error = _squared_error(half, PathSample(sample.x_t[part], sample.u_t[part], sample.t[part])).flatten(1)
-        value = (error.sum(1) * weights[part]).sum()
-        found = torch.autograd.grad(value, list(named.values()))
-        loss = loss + value.detach()
+        value, found = half.descent(PathSample(sample.x_t[part], sample.u_t[part], sample.t[part]), weights[part])
+        loss = loss + value
         if total:
-            torch._foreach_add_(total, found)
+            torch._foreach_add_(total, list(found))
         else:
             total = list(found)
     return GradientReply(dict(zip(named, total, strict=True)), loss)

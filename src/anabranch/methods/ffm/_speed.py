@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Literal
 
 import torch
 from torch import nn
 
-from anabranch.flow import compile_in_place, convolutions
+from anabranch.flow import compile_in_place, convolutions, is_compiled
 from anabranch.methods.ffm._settings import IMAGE_NETWORKS, FlowMatching
 
-# How maps lie in a GPU's memory. What decides it is the time of a training step of `anabranch bench images`: on an H200
-# with torch 2.11, vanilla with 3 x 128 images took 64.1 ms with the first of these, 64.3 with the second.
-#   "compiler": compiled code keeps the colours of a place together, as convolutions of tensor cores want them. Left to
-#       itself inductor does not, by a rule about the network's head (128 to 3) and ascents (512 to 256); see
-#       `decide_layout_opt` in torch/_inductor/graph.py. Code that is not compiled goes by rows.
-#   "network": the network puts its images so itself, compiled or not.
-#   "torch": whatever comes of it, which is by rows.
-LAYOUT: Literal["compiler", "network", "torch"] = "network"
 AUTO_ROWS = 2**18  # images that are sampled before compiling has paid for itself, about
 
 
@@ -30,17 +21,29 @@ def of_images(settings: FlowMatching, device: torch.device) -> bool:
 
 
 def layout(settings: FlowMatching, device: torch.device) -> dict[str, object]:
-    """Options of the flow's network that say how its maps lie in memory there."""
-    return {"channels_last": True} if LAYOUT == "network" and of_images(settings, device) else {}
+    """Options of the flow's network that say how its maps lie in memory there.
+
+    On a GPU the colours of a place lie together, as convolutions of tensor cores want them.
+    """
+    return {"channels_last": True} if of_images(settings, device) else {}
 
 
 def compile_flow(module: nn.Module, settings: FlowMatching, device: torch.device) -> None:
-    """Has passes of the flow's network compiled, with its maps as `LAYOUT` says; if it is to be compiled there."""
+    """Has passes of the flow's network compiled, if it is to be compiled there."""
     if compiles(settings, device):
         # What is compiled is kept on disk under all of torch's switches, of which this one is spelled in another way
         # once somebody has set it: spelled so from the start, it is found again.
         torch.set_float32_matmul_precision(torch.get_float32_matmul_precision())
-        compile_in_place(module, channels_last=LAYOUT == "compiler" and of_images(settings, device))
+        compile_in_place(module)
+
+
+def records(module: nn.Module, settings: FlowMatching, device: torch.device) -> bool:
+    """Whether passes of the flow's network are recorded there: of images on a GPU, where they are compiled.
+
+    On an H200 with torch 2.11 the kernels of a step with 3 x 128 images of the paper's network take 43 ms, and to
+    launch them one by one takes a program longer.
+    """
+    return of_images(settings, device) and is_compiled(module)
 
 
 def compiles(settings: FlowMatching, device: torch.device) -> bool:
