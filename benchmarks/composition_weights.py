@@ -1,0 +1,110 @@
+"""Which weights of eq. (5) suit a method of `dcfm-cmnist`? Tries pairs on one seed, so that another can be measured.
+
+    PYTHONPATH=src python benchmarks/composition_weights.py --problem dirichlet --seed 10 --out runs/weights
+    PYTHONPATH=src python benchmarks/composition_weights.py --scale smoke --problem digits-dirichlet --samples 200
+
+Methods are trained as the recipe trains them, or read where `--out` has them already. The pair whose novel samples lie
+closest to real images on the judge's features is marked; that is how the weights of the recipe were chosen, each
+method's own, on seed 10. `--tops` tries how many experts count at once, too (0: all).
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from anabranch.methods.experts import Mixture
+from anabranch.recipes import cells_of, recipe
+from anabranch.recipes._study import StudyCell, StudyRun
+from anabranch.recipes.studies._composition_images_data import Scene, chosen_device, scene
+from anabranch.recipes.studies._composition_images_metrics import Eyes, eyes
+from anabranch.recipes.studies._composition_images_sampling import Way, sampled
+from anabranch.recipes.studies._composition_images_training import trained
+from anabranch.recipes.studies._progress import Told
+
+PAIRS = ((6.0, 3.0), (6.0, 2.0), (6.0, 1.0), (4.0, 2.0), (4.0, 1.0), (3.0, 2.0), (3.0, 1.0), (2.0, 1.0))
+METHODS = ("ddm", "ddm+l", "dcfm-a", "dcfm-b")
+UNTIL = 0.5
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A way, and what came of it; FID is missing where Inception's weights are."""
+
+    method: str
+    top: int
+    pair: tuple[float, float]
+    right: float
+    fid: float | None
+    judge: float
+
+
+def tries(cell: StudyCell, tops: list[int], samples: int) -> Iterator[Tried]:
+    """All pairs, with all experts or with the first few."""
+    device, found = chosen_device(cell.options["device"]), scene(cell)
+    cell.folder.mkdir(parents=True, exist_ok=True)
+    with Told(cell) as told:
+        mixture = trained(cell, found, device, told).mixture
+    look = eyes(cell, found, device)
+    for top in tops if len(mixture.experts) > 1 else [0]:
+        for pair in PAIRS:
+            yield tried(cell, limited(mixture, top), found, look, device, top, pair, samples)
+
+
+def limited(mixture: Mixture, top: int) -> Mixture:
+    """The mixture with so many experts at once; a student alone is one anyway."""
+    return mixture if len(mixture.experts) == 1 else replace(mixture, rule=replace(mixture.rule, top=top))
+
+
+def tried(
+    cell: StudyCell,
+    mixture: Mixture,
+    found: Scene,
+    look: Eyes,
+    device: torch.device,
+    top: int,
+    pair: tuple[float, float],
+    samples: int,
+) -> Tried:
+    """Novel samples of one way."""
+    y = found.real["novel"].codes[:samples]
+    x = sampled(mixture, y, cell, found, device, "novel", Way("within", pair, UNTIL))
+    figures = look.compare(look.features(x), "novel", "novel") | look.obeyed(x, y, found.space.names, "novel")
+    judge, right = figures["fid_features_novel"], figures["conformity_novel"]
+    return Tried(cell.method, top, pair, right, figures.get("fid_novel"), judge)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--problem", default="by-digit")
+    parser.add_argument("--scale", default="small")
+    parser.add_argument("--seed", type=int, default=10)
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--tops", type=int, nargs="+", default=[0])
+    parser.add_argument("--samples", type=int, default=2000)
+    parser.add_argument("--out", type=Path, default=Path("runs/weights"))
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    for method in arguments.methods:
+        (run,) = cells_of(
+            recipe("dcfm-cmnist"), arguments.scale, arguments.out, arguments.seed, [method], [arguments.problem]
+        )
+        assert isinstance(run, StudyRun)
+        best: Tried | None = None
+        for one in tries(run.cell, arguments.tops, arguments.samples):
+            closer = best is None or one.judge < best.judge
+            best = one if closer else best
+            fid = "" if one.fid is None else f"FID {one.fid:.1f}, "
+            words = f"right {one.right:.3f}, {fid}judge's features {one.judge:.1f}"
+            print(f"{method:8s} {one.top or 'all'} {one.pair}: {words}{' <' if closer else ''}", flush=True)
+        assert best is not None
+        print(f"{method}: {list(best.pair)}, experts at once: {best.top or 'all'}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
