@@ -49,6 +49,10 @@ class ExhaustedError(AnabranchError):
     """Memory did not suffice; the message says what to lower."""
 
 
+class RecordingError(AnabranchError):
+    """A GPU could not record what it was to repeat, and is left in the middle of it: the program should end."""
+
+
 class CheckpointError(AnabranchError):
     """A checkpoint is missing, corrupted or belongs to something else."""
 

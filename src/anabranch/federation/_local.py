@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from anabranch.errors import AnabranchError, NotFiniteError, UsageError, brief, out_of_memory
+from anabranch.errors import AnabranchError, NotFiniteError, RecordingError, UsageError, brief, out_of_memory
 from anabranch.federation._exhausted import exhausted
 from anabranch.federation._halves import beginning, fused_answer
 from anabranch.federation._message import Envelope, Message
@@ -96,6 +96,8 @@ class LocalEngine:
             silo.round = envelope.round
         try:
             return half(silos, envelope.question, torch.tensor(share))
+        except RecordingError:  # the device can compute nothing more
+            raise
         except Exception as error:  # whoever is at fault is found, and named, by asking one by one
             if out_of_memory(error):
                 raise exhausted(envelope.question.kind) from error

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from anabranch.errors import brief
+from anabranch.errors import RecordingError, brief, out_of_memory
 
 LOG = logging.getLogger(__name__)
 WARM_UP = 3  # calls before recording, in which libraries choose kernels and code is compiled
@@ -16,20 +16,20 @@ T = TypeVar("T")
 
 
 class Recorded(Generic[T]):
-    """A function without arguments whose kernels are recorded on a GPU (a CUDA graph) and replayed.
+    """Calls of one function without arguments, whose kernels a GPU records (a CUDA graph) and replays.
 
-    It must launch the same kernels at every call: it reads tensors where they lie, which others fill, and no choice of
-    it may hang on a number. What it gives lies in one place, too: the next call writes over it. Random numbers of
-    `generators`, and of torch's own one of the device, go on from call to call; who seeds them before a call gets the
-    numbers that an unrecorded call would draw.
+    The function is given at every call, and must be the same: it launches the same kernels, reads tensors where they
+    lie, which others fill, and no choice of it may hang on a number. What it gives lies in one place, too: the next
+    call writes over it. Random numbers of `generators`, and of torch's own one of the device, go on from call to call;
+    who seeds them before a call gets the numbers that an unrecorded call would draw.
 
-    Nothing is recorded on a CPU, nor where recording fails, which is said in the log once.
+    Nothing is recorded on a CPU, nor where memory does not suffice for it, which is said in the log. If recording fails
+    in another way, torch's generators and memory are left in the middle of it: a RecordingError, after which nothing
+    should be computed on that GPU.
     """
 
-    def __init__(
-        self, function: Callable[[], T], device: torch.device, generators: Sequence[torch.Generator] = ()
-    ) -> None:
-        self.function, self.generators = function, tuple(generators)
+    def __init__(self, device: torch.device, generators: Sequence[torch.Generator] = ()) -> None:
+        self.generators = tuple(generators)
         # On a stream of its own: products of matrices get their workspace by stream, and what shares one must not run
         # side by side.
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
@@ -37,24 +37,35 @@ class Recorded(Generic[T]):
         self._found: list[T] = []  # what the recording gives
         self._calls = 0
 
-    def __call__(self) -> T:
+    @property
+    def recorded(self) -> bool:
+        """Whether calls are replays by now."""
+        return self._graph is not None
+
+    def __call__(self, function: Callable[[], T]) -> T:
         if self._graph is None and self.stream is not None and self._calls == WARM_UP:
-            self._record()
+            with torch.cuda.device(self.stream.device):
+                self._record(function, self.stream)
         self._calls += 1
         if self._graph is None:
-            return self.function()
+            return function()
         self._graph.replay()
         return self._found[0]
 
-    def _record(self) -> None:
+    def _record(self, function: Callable[[], T], stream: torch.cuda.Stream) -> None:
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
         torch.cuda.synchronize()
         try:
             # Other threads may go on with work of their own, on other streams: one that assigns pairs, say.
-            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-                self._found = [self.function()]
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                self._found = [function()]
             self._graph = graph
-        except RuntimeError as error:  # too little memory for a second copy of what is held, or an unknown kernel
-            LOG.warning("Steps could not be recorded on this GPU, and take longer without: %s", brief(error))
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise RecordingError(
+                    f"A step could not be recorded on this GPU: {brief(error)}. Flows of images do without it where"
+                    " flow.compile is false."
+                ) from error
+            LOG.warning("Memory does not suffice to record steps on this GPU; they take longer without.")

@@ -20,8 +20,7 @@ class Norm(nn.GroupNorm):
 
     Compiled, it goes by channels: sums of each, and then one product and one addition for each number. Where colours
     lie together in memory a group is a strip of a few bytes at each place, which a GPU reads slowly, while channels lie
-    side by side. Moments about zero lose digits where a group's mean is large beside its deviation, a hundred times
-    as large two of float32's seven, so they are always summed in float32 or finer.
+    side by side. Sums are always of float32 or finer.
     """
 
     def __init__(self, channels: int, configuration: Configuration) -> None:
@@ -40,12 +39,16 @@ class Norm(nn.GroupNorm):
 
     def _by_channel(self, h: Tensor, shift: Tensor | None) -> tuple[Tensor, Tensor]:
         """What multiplies each channel (n, channels) of h, and what is added to it. A shift is counted, not added."""
-        places, groups = h.shape[2] * h.shape[3], (len(h), self.num_groups, -1)
-        first, second = h.sum((2, 3)), h.square().sum((2, 3))
+        groups = (len(h), self.num_groups, -1)
+        # Squares are summed about a number of the channel itself: about zero, a mean of a hundred deviations would
+        # leave three of seven digits. Which number it is changes nothing, so no gradient goes through it.
+        pivot = h[:, :, :1, :1].detach()
+        first, second = (h - pivot).mean((2, 3)), (h - pivot).square().mean((2, 3))
         move = torch.zeros_like(first) if shift is None else shift.to(h.dtype)
-        first, second = first + places * move, second + move * (2 * first + places * move)
-        mean = first.view(groups).mean(2, keepdim=True) / places
-        spread = (second.view(groups).mean(2, keepdim=True) / places - mean.square()).clamp_min(0)
+        means = (first + pivot.flatten(1) + move).view(groups)
+        mean = means.mean(2, keepdim=True)
+        within = (second - first.square()).clamp_min(0).view(groups)
+        spread = (within + (means - mean).square()).mean(2, keepdim=True)
         scale = self.weight.to(h.dtype).view(1, *groups[1:]) * (spread + self.eps).rsqrt()
         offset = self.bias.to(h.dtype).view(1, *groups[1:]) + scale * (move.view(groups) - mean)
         return scale.flatten(1), offset.flatten(1)

@@ -29,7 +29,7 @@ class Steps:
         self.network, self.learner, self.measure = network, learner, measure
         self.penalty, self.generator = penalty, generator
         self.leaves = list(learner.parameters.values())
-        self._recorded = Recorded(self._step, self.leaves[0].device, [generator])
+        self._recorded = Recorded[Measured](self.leaves[0].device, [generator])
 
     @property
     def stream(self) -> torch.cuda.Stream | None:
@@ -52,7 +52,7 @@ class Steps:
     def take(self) -> Measured:
         """One step; the losses before it."""
         self.learner.aim()
-        last = self._recorded()
+        last = self._recorded(self._step)
         self.learner.count()
         found = last.losses
         copied = Losses(found.matching.clone(), found.independence.clone())  # the next step writes over these

@@ -30,7 +30,7 @@ from anabranch.errors import MessageError, RefusedError
 from anabranch.federation import STEP, Silo
 from anabranch.flow import Path, PathSample, network, path, price_of_row
 from anabranch.methods.ffm._messages import Prepare
-from anabranch.methods.ffm._passes import RecordedPass, weighted_error
+from anabranch.methods.ffm._passes import RecordedPass, shared_pass, weighted_error
 from anabranch.methods.ffm._rounding import rounded
 from anabranch.methods.ffm._settings import COUPLINGS, IMAGE_NETWORKS, POTENTIAL_COUPLINGS, FlowMatching
 from anabranch.methods.ffm._speed import compile_flow, layout, records
@@ -43,7 +43,7 @@ _SWEEPS = 2000  # over a matrix of costs, at most: Sinkhorn's iterations
 class FlowHalf:
     """A silo's points in the run's precision, networks, source, path and coupling.
 
-    `coupling` is None until semi-discrete pairs are assigned, `recorded` until a GPU has been told a pass.
+    `coupling` is None until semi-discrete pairs are assigned.
     """
 
     settings: FlowMatching
@@ -54,7 +54,6 @@ class FlowHalf:
     field: nn.Module
     potential: nn.Module | None
     coupling: Coupling | None
-    recorded: RecordedPass | None = None
 
     @property
     def device(self) -> torch.device:
@@ -73,16 +72,19 @@ class FlowHalf:
         """v(x, t) of the field as it stands, in the precision of the settings."""
         return evaluated(self.field, self.settings, x, t)
 
-    def descent(self, sample: PathSample, weights: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-        """Σ_n w_n ‖v(x_n, t_n) − u_n‖² and its gradient in each parameter of the field, by one pass."""
+    def descent(self, sample: PathSample, weights: Tensor, together: bool = False) -> tuple[Tensor, Sequence[Tensor]]:
+        """Σ_n w_n ‖v(x_n, t_n) − u_n‖² and its gradient in each parameter of the field, by one pass.
+
+        That of all silos `together` may be recorded; silos that answer alone may do so at the same time.
+        """
         named = named_parameters(self.field)
-        if records(self.field, self.settings, self.device):
-            if self.recorded is None:
-                half = computes_in_half(self.settings, self.device)
-                dtype = torch.bfloat16 if half else self.settings.flow.dtype
-                self.recorded = RecordedPass(self.field, {n: p.detach() for n, p in named.items()}, dtype, sample)
-            if self.recorded.fits(sample):
-                return self.recorded([p.detach() for p in named.values()], sample, weights)
+        if together and records(self.field, self.settings, self.device):
+            own = {name: parameter.detach() for name, parameter in named.items()}
+            dtype = torch.bfloat16 if computes_in_half(self.settings, self.device) else self.settings.flow.dtype
+            key = (self.settings, self.data.dimension, self.device)
+            recorded = shared_pass(key, lambda: RecordedPass(self.field, own, dtype, sample))
+            if recorded.fits(sample):
+                return recorded(list(own.values()), sample, weights)
         value = weighted_error(self.velocity(sample.x_t, sample.t), sample.u_t, weights)
         return value.detach(), torch.autograd.grad(value, list(named.values()))
 

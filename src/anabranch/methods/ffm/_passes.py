@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,8 @@ class RecordedPass:
 
     A GPU is told the pass once and repeats it (`Recorded`). All that a pass reads is copied to where the recording
     expects it, parameters in the type `dtype` that passes are computed in, which rounds them on the way; gradients
-    come back in the parameters' own.
+    come back in the parameters' own. So one pass serves all silos of a process. A recording keeps the memory of a
+    whole pass: a process has one at a time (`shared_pass`), and lets go of it to sample (`forget_pass`).
     """
 
     def __init__(self, field: nn.Module, parameters: dict[str, Tensor], dtype: torch.dtype, sample: PathSample) -> None:
@@ -26,7 +27,7 @@ class RecordedPass:
         self.parameters = [torch.empty_like(p, dtype=dtype, requires_grad=True) for p in parameters.values()]
         self.sample = PathSample(*(torch.empty_like(tensor) for tensor in _parts(sample)))
         self.weights = torch.empty_like(sample.t, dtype=sample.x_t.dtype)
-        self._compute = Recorded(self._slopes, sample.x_t.device)
+        self.work = Recorded[list[Tensor]](sample.x_t.device)
 
     def fits(self, sample: PathSample) -> bool:
         """Whether a sample is of the size that the pass was made for."""
@@ -39,7 +40,7 @@ class RecordedPass:
         """The weighted error, and its gradient in each parameter."""
         torch._foreach_copy_(self.parameters, list(parameters))
         torch._foreach_copy_([*_parts(self.sample), self.weights], [*_parts(sample), weights])
-        value, *slopes = self._compute()
+        value, *slopes = self.work(self._slopes)
         return value.clone(), copied(slopes, self.dtypes)
 
     @torch.enable_grad()
@@ -48,6 +49,22 @@ class RecordedPass:
         velocity = functional_call(self.field, own, (self.sample.x_t, self.sample.t), tie_weights=False)
         value = weighted_error(velocity, self.sample.u_t, self.weights)
         return [value.detach(), *torch.autograd.grad(value, self.parameters)]
+
+
+_SHARED: dict[Hashable, RecordedPass] = {}  # one at most
+
+
+def shared_pass(key: Hashable, make: Callable[[], RecordedPass]) -> RecordedPass:
+    """The process's recorded pass for what `key` names, which takes the place of any other."""
+    if key not in _SHARED:
+        _SHARED.clear()
+        _SHARED[key] = make()
+    return _SHARED[key]
+
+
+def forget_pass() -> None:
+    """Gives back the memory of a recorded pass; the next one records anew."""
+    _SHARED.clear()
 
 
 def weighted_error(velocity: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from anabranch.methods.ffm import _silo
 from anabranch.methods.ffm._half import computes_in_half, flow_network, wants_half
 from anabranch.methods.ffm._memory import spared_phase
 from anabranch.methods.ffm._messages import Gradient, LocalSteps, Prepare
+from anabranch.methods.ffm._passes import forget_pass
 from anabranch.methods.ffm._potential import PotentialServer
 from anabranch.methods.ffm._semidiscrete import SemiDiscreteServer
 from anabranch.methods.ffm._settings import POTENTIAL_COUPLINGS, FlowMatching
@@ -74,6 +75,7 @@ class FlowServer(Phased):
     def velocity(self, averaged: bool = True) -> FlowVelocity:
         """v(x, t) with the averaged parameters (or the last ones), for sampling."""
         self.following.settle()
+        forget_pass()  # silos of this process hold the memory of a whole pass, which samples may need
         return FlowVelocity(self.network, self.settings, self.average.parameters if averaged else self.parameters)
 
     @staticmethod

@@ -87,12 +87,12 @@ def gradient_together(silos: Sequence[Silo], question: Gradient, weights: Tensor
 
     def compute() -> GradientReply:
         with halves[0].dropout(silos[0].seed, "together", silos[0].name, silos[0].round):
-            return _weighted_gradient(halves[0], sample, rows)
+            return _weighted_gradient(halves[0], sample, rows, together=True)
 
     return attempt(halves[0].field, compute)
 
 
-def _weighted_gradient(half: FlowHalf, sample: PathSample, weights: Tensor) -> GradientReply:
+def _weighted_gradient(half: FlowHalf, sample: PathSample, weights: Tensor, together: bool = False) -> GradientReply:
     """∇ of Σ_n w_n ‖v(x_n, t_n) − u_n‖², summed over the passes asked for, each of which fits a CPU's cache."""
     size = -(-len(weights) // half.settings.flow.passes)
     size = size if weights.is_cuda else min(size, PASS)
@@ -101,7 +101,8 @@ def _weighted_gradient(half: FlowHalf, sample: PathSample, weights: Tensor) -> G
     named = named_parameters(half.field)
     for start in range(0, len(weights), size):
         part = slice(start, start + size)
-        value, found = half.descent(PathSample(sample.x_t[part], sample.u_t[part], sample.t[part]), weights[part])
+        rows = PathSample(sample.x_t[part], sample.u_t[part], sample.t[part])
+        value, found = half.descent(rows, weights[part], together)
         loss = loss + value
         if total:
             torch._foreach_add_(total, list(found))
