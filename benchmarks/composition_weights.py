@@ -3,9 +3,10 @@
     PYTHONPATH=src python benchmarks/composition_weights.py --problem dirichlet --seed 10 --out runs/weights
     PYTHONPATH=src python benchmarks/composition_weights.py --scale smoke --problem digits-dirichlet --samples 200
 
-Methods are trained as the recipe trains them, or read where `--out` has them already. The pair whose novel samples lie
+Methods are trained as the recipe trains them, or read where `--out` has them already. The way whose novel samples lie
 closest to real images on the judge's features is marked; that is how the weights of the recipe were chosen, each
-method's own, on seed 10. `--tops` tries how many experts count at once, too (0: all).
+method's own, on seed 10. A method that the recipe asks for whole labels, as the additive student, is guided by as many
+weights instead. `--tops` tries how many experts count at once, too (0: all).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from anabranch.recipes.studies._progress import Told
 
 PAIRS = ((6.0, 3.0), (6.0, 2.0), (6.0, 1.0), (4.0, 2.0), (4.0, 1.0), (3.0, 2.0), (3.0, 1.0), (2.0, 1.0))
 METHODS = ("ddm", "ddm+l", "dcfm-a", "dcfm-b")
+GUIDANCE = (1.25, 1.5, 2.0, 3.0)
 UNTIL = 0.5
 
 
@@ -38,22 +40,29 @@ class Tried:
 
     method: str
     top: int
-    pair: tuple[float, float]
+    way: Way
     right: float
     fid: float | None
     judge: float
 
 
 def tries(cell: StudyCell, tops: list[int], samples: int) -> Iterator[Tried]:
-    """All pairs, with all experts or with the first few."""
+    """All ways, with all experts or with the first few."""
     device, found = chosen_device(cell.options["device"]), scene(cell)
     cell.folder.mkdir(parents=True, exist_ok=True)
     with Told(cell) as told:
         mixture = trained(cell, found, device, told).mixture
     look = eyes(cell, found, device)
     for top in tops if len(mixture.experts) > 1 else [0]:
-        for pair in PAIRS:
-            yield tried(cell, limited(mixture, top), found, look, device, top, pair, samples)
+        for way in ways_of(cell):
+            yield tried(cell, limited(mixture, top), found, look, device, top, way, samples)
+
+
+def ways_of(cell: StudyCell) -> list[Way]:
+    """Eight or nine: pairs of weights, or guidance where the recipe does not compose."""
+    if cell.options["novel"]["how"] != "joint":
+        return [Way("within", pair, UNTIL) for pair in PAIRS]
+    return [Way("joint"), *(Way("guided", (weight,), until) for until in (UNTIL, 1.0) for weight in GUIDANCE)]
 
 
 def limited(mixture: Mixture, top: int) -> Mixture:
@@ -68,15 +77,15 @@ def tried(
     look: Eyes,
     device: torch.device,
     top: int,
-    pair: tuple[float, float],
+    way: Way,
     samples: int,
 ) -> Tried:
     """Novel samples of one way."""
     y = found.real["novel"].codes[:samples]
-    x = sampled(mixture, y, cell, found, device, "novel", Way("within", pair, UNTIL))
+    x = sampled(mixture, y, cell, found, device, "novel", way)
     figures = look.compare(look.features(x), "novel", "novel") | look.obeyed(x, y, found.space.names, "novel")
     judge, right = figures["fid_features_novel"], figures["conformity_novel"]
-    return Tried(cell.method, top, pair, right, figures.get("fid_novel"), judge)
+    return Tried(cell.method, top, way, right, figures.get("fid_novel"), judge)
 
 
 def main() -> None:
@@ -101,9 +110,14 @@ def main() -> None:
             best = one if closer else best
             fid = "" if one.fid is None else f"FID {one.fid:.1f}, "
             words = f"right {one.right:.3f}, {fid}judge's features {one.judge:.1f}"
-            print(f"{method:8s} {one.top or 'all'} {one.pair}: {words}{' <' if closer else ''}", flush=True)
+            print(f"{method:8s} {one.top or 'all'} {said(one.way)}: {words}{' <' if closer else ''}", flush=True)
         assert best is not None
-        print(f"{method}: {list(best.pair)}, experts at once: {best.top or 'all'}", flush=True)
+        print(f"{method}: {said(best.way)}, experts at once: {best.top or 'all'}", flush=True)
+
+
+def said(way: Way) -> str:
+    """For people."""
+    return f"{way.how} {list(way.weights)} until {way.until:g}" if way.weights else way.how
 
 
 if __name__ == "__main__":
