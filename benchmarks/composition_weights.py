@@ -17,13 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from anabranch.methods.experts import Mixture
 from anabranch.recipes import cells_of, recipe
 from anabranch.recipes._study import StudyCell, StudyRun
-from anabranch.recipes.studies._composition_images_data import Scene, chosen_device, scene
-from anabranch.recipes.studies._composition_images_metrics import Eyes, eyes
+from anabranch.recipes.studies._composition_images_data import chosen_device, scene
+from anabranch.recipes.studies._composition_images_metrics import eyes
 from anabranch.recipes.studies._composition_images_sampling import Way, sampled
 from anabranch.recipes.studies._composition_images_training import trained
 from anabranch.recipes.studies._progress import Told
@@ -38,7 +36,6 @@ UNTIL = 0.5
 class Tried:
     """A way, and what came of it; FID is missing where Inception's weights are."""
 
-    method: str
     top: int
     way: Way
     right: float
@@ -52,10 +49,13 @@ def tries(cell: StudyCell, tops: list[int], samples: int) -> Iterator[Tried]:
     cell.folder.mkdir(parents=True, exist_ok=True)
     with Told(cell) as told:
         mixture = trained(cell, found, device, told).mixture
-    look = eyes(cell, found, device)
+    look, y = eyes(cell, found, device), found.real["novel"].codes[:samples]
     for top in tops if len(mixture.experts) > 1 else [0]:
         for way in ways_of(cell):
-            yield tried(cell, limited(mixture, top), found, look, device, top, way, samples)
+            x = sampled(limited(mixture, top), y, cell, found, device, "novel", way)
+            figures = look.compare(look.features(x), "novel", "novel") | look.obeyed(x, y, found.space.names, "novel")
+            right, judge = figures["conformity_novel"], figures["fid_features_novel"]
+            yield Tried(top, way, right, figures.get("fid_novel"), judge)
 
 
 def ways_of(cell: StudyCell) -> list[Way]:
@@ -68,24 +68,6 @@ def ways_of(cell: StudyCell) -> list[Way]:
 def limited(mixture: Mixture, top: int) -> Mixture:
     """The mixture with so many experts at once; a student alone is one anyway."""
     return mixture if len(mixture.experts) == 1 else replace(mixture, rule=replace(mixture.rule, top=top))
-
-
-def tried(
-    cell: StudyCell,
-    mixture: Mixture,
-    found: Scene,
-    look: Eyes,
-    device: torch.device,
-    top: int,
-    way: Way,
-    samples: int,
-) -> Tried:
-    """Novel samples of one way."""
-    y = found.real["novel"].codes[:samples]
-    x = sampled(mixture, y, cell, found, device, "novel", way)
-    figures = look.compare(look.features(x), "novel", "novel") | look.obeyed(x, y, found.space.names, "novel")
-    judge, right = figures["fid_features_novel"], figures["conformity_novel"]
-    return Tried(cell.method, top, way, right, figures.get("fid_novel"), judge)
 
 
 def main() -> None:

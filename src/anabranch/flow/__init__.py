@@ -23,11 +23,10 @@ from anabranch.flow._paths import (
     path,
 )
 from anabranch.flow._price import RowCost, price_of_row
-from anabranch.flow._recorded import WARM_UP, Recorded
+from anabranch.flow._recorded import Recorded
 from anabranch.flow._solvers import Flow, Velocity, integrate
 
 __all__ = [
-    "WARM_UP",
     "BridgePath",
     "Flow",
     "LinearPath",

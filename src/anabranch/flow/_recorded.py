@@ -11,7 +11,6 @@ import torch
 from anabranch.errors import RecordingError, brief, out_of_memory
 
 LOG = logging.getLogger(__name__)
-WARM_UP = 3  # calls before recording, in which libraries choose kernels and code is compiled
 T = TypeVar("T")
 
 
@@ -28,6 +27,8 @@ class Recorded(Generic[T]):
     should be computed on that GPU.
     """
 
+    warm_up = 3  # calls before recording, in which libraries choose kernels and code is compiled
+
     def __init__(self, device: torch.device, generators: Sequence[torch.Generator] = ()) -> None:
         self.generators = tuple(generators)
         # On a stream of its own: products of matrices get their workspace by stream, and what shares one must not run
@@ -43,7 +44,7 @@ class Recorded(Generic[T]):
         return self._graph is not None
 
     def __call__(self, function: Callable[[], T]) -> T:
-        if self._graph is None and self.stream is not None and self._calls == WARM_UP:
+        if self._graph is None and self.stream is not None and self._calls == self.warm_up:
             with torch.cuda.device(self.stream.device):
                 self._record(function, self.stream)
         self._calls += 1

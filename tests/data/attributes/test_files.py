@@ -76,6 +76,8 @@ def test_silos_that_differ_are_named(tmp_path):
         ({"color": np.array(["red", " ", "nan"])}, "Row 2 of 'a.npz' has no 'color', nor has 1 more row; .* them out"),
         ({"color": np.array(["", " ", "nan"])}, "Row 1 of 'a.npz' has no 'color', nor have 2 more rows;"),
         ({"digit": np.array([1, 2, np.nan])}, "Row 3 of 'a.npz' has no 'digit'"),
+        ({"digit": np.array([1, -1, 2])}, "Row 2 of 'a.npz' has 'digit' = −1, .* not given; .* as text"),
+        ({"digit": np.array([1, 2, -1.0])}, "Row 3 of 'a.npz' has 'digit' = −1"),
         ({"digit": np.array([1, 2, 2.5])}, "not whole"),
         ({"digit": np.array([1, 2, np.inf])}, "not whole"),
         ({"digit": np.array([1, 2])}, "one for each sample"),
@@ -92,6 +94,12 @@ def test_silos_that_differ_are_named(tmp_path):
 def test_archives_that_cannot_be_used_are_refused(tmp_path, arrays, says):
     with pytest.raises(DataError, match=says):
         load_attributed(write(tmp_path, **arrays), ["digit", "color"])
+
+
+@pytest.mark.parametrize("digit", [np.array(["-1", "0", "1"]), np.array([-2, -1, 0])])
+def test_minus_one_is_an_outcome_where_it_cannot_be_taken_for_none(tmp_path, digit):
+    loaded = load_attributed(write(tmp_path, digit=digit), ["digit", "color"])
+    assert set(dict(loaded.space.attributes)["digit"]) == {str(value) for value in digit}
 
 
 def test_files_that_are_no_archives_are_refused(tmp_path):

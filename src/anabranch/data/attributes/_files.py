@@ -15,7 +15,7 @@ from torch import Tensor
 from anabranch.data._points import check_points
 from anabranch.data._table import MISSING
 from anabranch.data.attributes._attributed import Attributed
-from anabranch.data.attributes._space import AttributeSpace
+from anabranch.data.attributes._space import NULL, AttributeSpace
 from anabranch.data.attributes._union import in_order, union
 from anabranch.data.attributes._words import quoted
 from anabranch.errors import DataError, UsageError
@@ -122,6 +122,12 @@ def _texts(path: Path, name: str, values: Array, count: int) -> list[str]:
     else:
         texts = [str(value).strip() for value in values.tolist()]
     bad = [row for row, text in enumerate(texts) if text in MISSING]
+    if not bad and values.dtype.kind in "if" and int(values.min(initial=0)) == NULL:
+        raise DataError(
+            f"Row {texts.index(str(NULL)) + 1} of '{path.name}' has '{name}' = −1, which stands for an attribute that"
+            " is not given; every sample needs all attributes. Complete or leave out such rows; where −1 is an outcome"
+            " like others, save this array as text."
+        )
     if bad:
         others = ["", ", nor has 1 more row", f", nor have {len(bad) - 1} more rows"][min(len(bad), 3) - 1]
         raise DataError(

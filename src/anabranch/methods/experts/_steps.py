@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from anabranch.federation import Silo
-from anabranch.flow import WARM_UP, Recorded, attempt
+from anabranch.flow import Recorded, attempt
 from anabranch.methods.experts._training import Learner, Losses, Measured
 
 KEPT = "experts/steps"  # where a silo keeps its steps, in its cache
@@ -76,7 +76,7 @@ def side_by_side(steps: Sequence[Steps], count: int) -> list[list[Measured]]:
     Each is recorded first, one after the other, because nothing else may run while a graph is recorded.
     """
     found: list[list[Measured]] = [[] for _ in steps]
-    alone = count if not steps[0].leaves[0].is_cuda else min(count, WARM_UP + 1)
+    alone = count if not steps[0].leaves[0].is_cuda else min(count, Recorded.warm_up + 1)
     for place, one in enumerate(steps):
         found[place] += [one.take() for _ in range(alone)]
     if alone < count:
