@@ -19,8 +19,9 @@ class Norm(nn.GroupNorm):
     of two of groups, with two channels or more in each.
 
     Compiled, it goes by channels: sums of each, and then one product and one addition for each number. Where colours
-    lie together in memory a group is a strip of a few bytes at each place, which a GPU reads slowly, while channels lie
-    side by side. Sums are always of float32 or finer.
+    lie together in memory a group is a strip of a few bytes at each place, while channels lie side by side. On an H200
+    the kernels of a step of 384 images took 40 ms so, and 48 with torch's norms and maps as its compiler lays them out;
+    torch's norms with maps as they lie now were not measured. Sums are always of float32 or finer.
     """
 
     def __init__(self, channels: int, configuration: Configuration) -> None:
