@@ -24,6 +24,23 @@ def test_it_has_the_papers_parameters_and_no_state():
         assert not list(potential.buffers())
 
 
+def test_the_order_in_memory_changes_neither_values_nor_gradients():
+    plain, last = (network("cnn-potential", 64, seed=0, **TINY, channels_last=order) for order in (False, True))
+    seen = []
+    for layer in last.layers:
+        layer.register_forward_hook(lambda _, inputs, h: seen.append((*inputs, h)))
+    x = [images().requires_grad_() for _ in range(2)]
+    values = [f(points) for f, points in zip((plain, last), x, strict=True)]
+    torch.testing.assert_close(values[1], values[0])
+    assert all(h.is_contiguous(memory_format=torch.channels_last) for maps in seen for h in maps) and len(seen) == 2
+    slopes = [
+        torch.autograd.grad(value.sum(), [points, *f.parameters()])
+        for value, points, f in zip(values, x, (plain, last), strict=True)
+    ]
+    for one, other in zip(*slopes, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize("shape", [(6, 40), (40, 6), (16, 3, 3, 3)])
 def test_the_norm_is_the_largest_singular_value(shape):
     weight = torch.randn(shape, generator=generator(0), dtype=torch.float64)

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 from torch.func import functional_call, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from anabranch.errors import UsageError
 from anabranch.flow import network
@@ -68,6 +69,37 @@ def test_maps_lie_in_memory_as_asked_from_end_to_end(build, rows, channels_last)
     torch.testing.assert_close(field(x, t), build()(x, t), rtol=1e-4, atol=1e-5)
     assert len(seen) == 8 and all(seen)
     assert all(p.is_contiguous(memory_format=order) for p in field.parameters() if p.dim() == 4)
+
+
+class Slopes(TorchDispatchMode):
+    """Whether the gradients that reach convolutions lie in memory as these want them, by how many colours they have."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        if function is torch.ops.aten.convolution_backward.default:
+            slope = arguments[0]
+            self.dense.append((slope.shape[1], slope.is_contiguous(memory_format=torch.channels_last)))
+        return function(*arguments, **(options or {}))
+
+
+def test_no_convolution_has_to_copy_the_gradient_of_its_maps(build, rows):
+    field, (x, t) = build(channels_last=True, blocks=2), rows()
+    with Slopes() as found:
+        field(x, t).square().sum().backward()
+    inside = [dense for colours, dense in found.dense if colours > 2]  # images come from outside, row by row
+    assert len(inside) == len(found.dense) - 1 == sum(isinstance(m, torch.nn.Conv2d) for m in field.modules()) - 1
+    assert all(inside)
+
+
+def test_the_order_in_memory_changes_no_gradient(build, rows):
+    last, plain, (x, t) = build(channels_last=True), build(), rows()
+    slopes = [torch.autograd.grad(f(x, t).square().sum(), list(f.parameters())) for f in (last, plain)]
+    largest = max(float(slope.abs().max()) for slope in slopes[1])
+    for one, other in zip(*slopes, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5 * largest)
 
 
 def test_one_time_serves_all_and_rows_do_not_see_each_other(build, rows):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -127,3 +128,29 @@ def doubled(h: Tensor, channels_last: bool) -> Tensor:
         return spread.reshape(count, channels, 2 * height, 2 * width)
     spread = h.permute(0, 2, 3, 1)[:, :, None, :, None].expand(-1, -1, 2, -1, 2, -1)
     return spread.reshape(count, 2 * height, 2 * width, channels).permute(0, 3, 1, 2)
+
+
+class _Dense(torch.autograd.Function):
+    """Its argument; the gradient of that becomes one piece of memory, in which the colours of a place lie together."""
+
+    @staticmethod
+    def forward(h: Tensor) -> Tensor:
+        return h.view_as(h)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Nothing has to be kept."""
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
+        return slope.contiguous(memory_format=torch.channels_last)
+
+
+def beside(h: Tensor, other: Tensor, channels_last: bool) -> Tensor:
+    """The channels of both maps, those of h first, in the given order in memory.
+
+    The gradient of h is a part of theirs, with holes where the other channels lie. Each convolution that h comes from
+    would copy it for itself, and slowly, so that it is copied here.
+    """
+    own: Tensor = _Dense.apply(h) if channels_last else h  # type: ignore[no-untyped-call]
+    return torch.cat([own, other], dim=1)

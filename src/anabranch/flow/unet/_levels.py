@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
 
-from anabranch.flow.unet._blocks import Attention, ResidualBlock, doubled
+from anabranch.flow.unet._blocks import Attention, ResidualBlock, beside, doubled
 from anabranch.flow.unet._configuration import Configuration
 
 
@@ -40,28 +39,28 @@ class Descent(nn.Module):
 class Ascent(nn.Module):
     """A level on the way up: twice the size unless it is the lowest, then residual blocks, each beside a kept map.
 
-    `forward(h, kept, shifts)` takes as many maps from the end of `kept` as there are blocks. `beside` are the channels
+    `forward(h, kept, shifts)` takes as many maps from the end of `kept` as there are blocks. `others` are the channels
     of these maps, in the order they are taken.
     """
 
-    def __init__(self, inputs: int, beside: list[int], level: int, configuration: Configuration) -> None:
+    def __init__(self, inputs: int, others: list[int], level: int, configuration: Configuration) -> None:
         super().__init__()
         outputs = configuration.widths[level]
         lowest = level == len(configuration.widths) - 1
         self.doubling = None if lowest else nn.Conv2d(inputs, inputs, 3, padding=1)
         self.channels_last = configuration.channels_last
-        widths = [inputs, *[outputs] * (len(beside) - 1)]
+        widths = [inputs, *[outputs] * (len(others) - 1)]
         self.blocks = nn.ModuleList(
-            ResidualBlock(width + other, outputs, configuration) for width, other in zip(widths, beside, strict=True)
+            ResidualBlock(width + other, outputs, configuration) for width, other in zip(widths, others, strict=True)
         )
-        self.attentions = _attentions(outputs, len(beside), level, configuration)
+        self.attentions = _attentions(outputs, len(others), level, configuration)
 
     def forward(self, h: Tensor, kept: list[Tensor], shifts: Iterator[Tensor]) -> Tensor:
         if self.doubling is not None:
             height, width = kept[-1].shape[-2:]
             h = self.doubling(doubled(h, self.channels_last)[..., :height, :width])  # 7 became 4, and is 7 again
         for block, attention in zip(self.blocks, self.attentions, strict=True):
-            h = attention(block(torch.cat([h, kept.pop()], dim=1), next(shifts)))
+            h = attention(block(beside(h, kept.pop(), self.channels_last), next(shifts)))
         return h
 
 

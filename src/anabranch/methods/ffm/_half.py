@@ -122,8 +122,7 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
     data = silo.data.cast(flow.dtype).to(device)  # labels too
     field = empty_network(settings, dimension, device)
     compile_flow(field, settings, device)
-    potential = potential_network(settings, dimension)
-    potential = potential.to(device) if potential is not None else None
+    potential = potential_network(settings, dimension, device=device)
     kept = {name.removeprefix("potential/"): t for name, t in silo.state.items() if name.startswith("potential/")}
     if potential is not None and kept:
         load_parameters(potential, kept)
@@ -232,15 +231,17 @@ def flow_network(
     return network(flow.network, dimension, seed, **options).to(place, flow.dtype)
 
 
-def potential_network(settings: FlowMatching, dimension: int, seed: int = 0) -> nn.Module | None:
-    """The potential's network, where the coupling has one."""
+def potential_network(
+    settings: FlowMatching, dimension: int, seed: int = 0, device: torch.device | str = "cpu"
+) -> nn.Module | None:
+    """The potential's network, where the coupling has one, on the device."""
     if settings.coupling.name not in POTENTIAL_COUPLINGS:
         return None
-    chosen = settings.potential
+    chosen, place = settings.potential, torch.device(device)
     options: dict[str, object] = {"hidden": chosen.hidden, "layers": chosen.layers}
     if chosen.network in IMAGE_NETWORKS:
-        options = {"shape": settings.images.shape}
-    return network(chosen.network, dimension, seed, **options).to(settings.flow.dtype)
+        options = {"shape": settings.images.shape} | layout(settings, place)
+    return network(chosen.network, dimension, seed, **options).to(place, settings.flow.dtype)
 
 
 def potential_coupling(settings: FlowMatching, weight: float, potential: nn.Module) -> PotentialCoupling:

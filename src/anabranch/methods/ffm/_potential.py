@@ -27,14 +27,14 @@ class PotentialServer:
     """The server half: owns φ and its optimiser."""
 
     def __init__(self, settings: FlowMatching, federation: Federation, seed: int) -> None:
-        network = potential_network(settings, federation.dimension, seed)
+        network = potential_network(settings, federation.dimension, seed, federation.device)
         if network is None:
             raise ValueError(f"the coupling '{settings.coupling.name}' has no potential")
         options = settings.potential
         updates = options.before + (-(-settings.flow.rounds // options.every) if options.every else 0)
         self.federation = federation
         rule = ServerOptimizer("adam", options.rate, options.schedule, rounds=updates)
-        self.optimizer = rule.begin(dict(network.to(federation.device).named_parameters()))
+        self.optimizer = rule.begin(dict(network.named_parameters()))
         self.following = Following(federation, self.optimizer, sign=-1)
 
     @property
