@@ -102,6 +102,7 @@ DEMO = (
     "semidiscrete.rounds=1000",
     "semidiscrete.noises=262144",
     "evaluation.points=1024",
+    "run.threads=1",  # quicker for so small a network: two wait for each other, and for whatever else is running
 )
 
 

@@ -183,8 +183,9 @@ class EvaluationSettings:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How often to log and to save (in rounds; 0: twenty times a run), on how many threads (0: torch's choice), and on
-    which `device`: "auto" is a GPU for images where there is one.
+    """How often to log and to save (in rounds; 0: twenty times a run), on how many threads (0: torch's choice; for a
+    small network 1 is quicker, by far where other programs run), and on which `device`: "auto" is a GPU for images
+    where there is one.
 
     `checkpoint_minutes` saves after so many minutes as well, whatever rounds take. `minutes` ends training once it took
     so long, if not all rounds were done before (0: it takes what it takes); then the last round depends on the machine.
