@@ -163,6 +163,19 @@ def test_dropout_acts_in_training_only(build, rows):
     torch.testing.assert_close(field(x, t), build()(x, t))
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_compiled_it_has_the_gradients_that_it_has(build, rows, channels_last):
+    torch._dynamo.reset()
+    field, (x, t) = build(channels_last=channels_last), rows()
+    own = list(field.parameters())
+    plain = torch.autograd.grad(field(x, t).square().sum(), own)
+    compiled = torch.compile(field, fullgraph=True, backend="aot_eager", dynamic=False)
+    slopes = torch.autograd.grad(compiled(x, t).square().sum(), own)
+    largest = max(float(slope.abs().max()) for slope in plain)
+    for one, other in zip(slopes, plain, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5 * largest)
+
+
 def test_it_is_one_graph_and_one_function_of_its_parameters(build, rows):
     field, (x, t) = build(sizes=(3,)), rows()
     y = torch.tensor([[0], [2], [NULL]])

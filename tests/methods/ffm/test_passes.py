@@ -153,6 +153,21 @@ def test_a_run_whose_weights_lie_by_places_is_the_same_and_can_be_taken_up(monke
     same(server.state(), found, rtol=0, atol=0)
 
 
+def test_a_potentials_weights_lie_as_those_of_the_network(monkeypatch):
+    base = preset("got")
+    settings = replace(
+        base,
+        flow=replace(base.flow, network="unet"),
+        potential=replace(base.potential, network="cnn-potential"),
+        images=ImageSettings(shape=(3, 8, 8), channels=32),
+    )
+    asked = []
+    monkeypatch.setattr(halves, "layout", lambda _, place: asked.append(place) or {"channels_last": True})
+    potential = halves.potential_network(settings, 192, device="cpu")
+    assert asked == [torch.device("cpu")]
+    assert all(layer.weight.is_contiguous(memory_format=torch.channels_last) for layer in potential.layers)
+
+
 @ON_GPU
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_gpu_replays_what_it_would_compute(monkeypatch, precision):
