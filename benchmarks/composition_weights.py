@@ -60,7 +60,7 @@ def tries(cell: StudyCell, tops: list[int], samples: int) -> Iterator[Tried]:
 
 def ways_of(cell: StudyCell) -> list[Way]:
     """Eight or nine: pairs of weights, or guidance where the recipe does not compose."""
-    if cell.options["novel"]["how"] != "joint":
+    if cell.options["novel"]["how"] in ("composed", "within"):
         return [Way("within", pair, UNTIL) for pair in PAIRS]
     return [Way("joint"), *(Way("guided", (weight,), until) for until in (UNTIL, 1.0) for weight in GUIDANCE)]
 
