@@ -9,7 +9,7 @@ from anabranch.data.attributes import CORNERS, corner_modes
 from anabranch.errors import UsageError
 from anabranch.flow.conditioning import full_penalty
 from anabranch.methods.dcfm import CompositionServer, composition, train_composition
-from anabranch.methods.dcfm._replay import follow
+from anabranch.methods.dcfm._replay import Replay, follow
 from anabranch.methods.dcfm._student import Student
 from anabranch.methods.experts import Holders, Mixture
 
@@ -24,12 +24,18 @@ def exact(x, t, y):
     return centre + (t * SIGMA**2 - (1 - t)) / variance * (x - t * centre)
 
 
+def followed(teacher, x0, y, steps, generator):
+    replay = Replay.room(steps * len(x0), x0, y)
+    follow(teacher, x0, y, generator, replay)
+    return replay
+
+
 class TestReplay:
     def test_notes_the_teachers_own_velocities_along_its_path(self):
         y = torch.zeros(64, 2, dtype=torch.long)
         generator = torch.Generator().manual_seed(0)
         x0 = torch.randn(64, 2, generator=generator, dtype=torch.float64)
-        replay = follow(lambda x, t, y: -x, x0, y, 40, generator)
+        replay = followed(lambda x, t, y: -x, x0, y, 40, generator)
         assert torch.equal(replay.v, -replay.x)
         exact_path = x0.repeat(40, 1) * torch.exp(-replay.t)[:, None]
         assert float((replay.x - exact_path).abs().max()) < 2e-3
@@ -38,12 +44,14 @@ class TestReplay:
         x0 = torch.ones(64, 1, dtype=torch.float64)
         errors = []
         for steps in (20, 40):
-            replay = follow(lambda x, t, y: -x, x0, torch.zeros(64, 1).long(), steps, torch.Generator().manual_seed(0))
+            replay = followed(
+                lambda x, t, y: -x, x0, torch.zeros(64, 1).long(), steps, torch.Generator().manual_seed(0)
+            )
             errors.append(float((replay.x[-64:] - torch.exp(-replay.t[-64:])[:, None]).abs().max()))
         assert errors[0] / errors[1] > 3
 
     def test_meets_all_times(self):
-        replay = follow(lambda x, t, y: 0 * x, torch.zeros(500, 1), torch.zeros(500, 1).long(), 10, torch.Generator())
+        replay = followed(lambda x, t, y: 0 * x, torch.zeros(500, 1), torch.zeros(500, 1).long(), 10, torch.Generator())
         share = torch.histc(replay.t, 20, 0, 1) / len(replay)
         assert float((share - 0.05).abs().max()) < 0.01
 
@@ -76,7 +84,9 @@ class TestStudent:
         )
         student = Student(settings, coverage(HELD), torch.zeros(1), 2, seed=0)
         teacher = lambda x, t, y: x + y.clamp_min(-1).sum(1, keepdim=True)  # noqa: E731
-        pool = student._taught(dict.fromkeys(HELD, teacher), torch.Generator().manual_seed(0))
+        teachers = dict.fromkeys(HELD, teacher)
+        student.train(teachers, Mixture(teachers, coverage(HELD), Holders(coverage(HELD))), 1)
+        pool = student._pool
         assert torch.allclose(pool.v, pool.x - 2 + 3 * (pool.y.sum(1, keepdim=True) + 2), atol=1e-5)
 
     def test_an_additive_student_composes_at_the_price_of_its_terms(self):
@@ -167,10 +177,8 @@ class TestStudent:
         settings = composition("hybrid", student={"steps": 2, "trajectories": 400, "path_steps": 2, "novel": 0.25})
         student = Student(settings, coverage(), torch.zeros(1), 2, seed=0)
         teachers = {"a": teacher}
-        replay = student._composed(
-            Mixture(teachers, coverage({"a": (0, 1, 3)}), Holders(coverage())), torch.Generator()
-        )
-        share = float((CORNERS.encode(replay.y) == NOVEL).float().mean())
+        student.train(teachers, Mixture(teachers, coverage({"a": (0, 1, 3)}), Holders(coverage())), 1)
+        share = float((CORNERS.encode(student._pool.y) == NOVEL).float().mean())
         assert abs(share - 0.25) < 0.08
 
     def test_paths_are_drawn_anew(self):

@@ -22,35 +22,34 @@ class Replay:
     def __len__(self) -> int:
         return len(self.x)
 
-    def take(self, other: Replay) -> None:
-        """Becomes another one of the same size."""
-        for name in ("x", "t", "y", "v"):
-            getattr(self, name).copy_(getattr(other, name))
+    def rows(self, first: int, count: int) -> Replay:
+        """Some of them, where they lie: who writes there writes here."""
+        return Replay(*(part[first : first + count] for part in (self.x, self.t, self.y, self.v)))
 
     @staticmethod
-    def of(parts: list[Replay]) -> Replay:
-        """All rows together."""
-        return Replay(*(torch.cat([getattr(part, name) for part in parts]) for name in ("x", "t", "y", "v")))
+    def room(rows: int, x: Tensor, y: Tensor) -> Replay:
+        """Room for so many rows with points like those of x (n, d) and labels like those of y (n, k)."""
+        shape = (rows, x.shape[1])
+        return Replay(x.new_empty(shape), x.new_empty(rows), y.new_empty(rows, y.shape[1]), x.new_empty(shape))
 
 
 @torch.no_grad()
-def follow(teacher: Field, x0: Tensor, y: Tensor, steps: int, generator: torch.Generator) -> Replay:
-    """Follows the teacher from x0 (n, d) towards labels y (n, k), and notes where it was at `steps` times.
+def follow(teacher: Field, x0: Tensor, y: Tensor, generator: torch.Generator, into: Replay) -> None:
+    """Follows the teacher from x0 (n, d) towards labels y (n, k), and notes where it was at some times.
 
-    The evaluations that move the points are the ones that are noted, so a row costs one evaluation. Each trajectory has
-    times (j + u)/steps with its own u, so that all of [0, 1) is met. Steps are of second order (Adams and Bashforth),
-    because the student repeats whatever error the paths have.
+    How many times follows from the room in `into`. The evaluations that move the points are the ones that are noted, so
+    a row costs one evaluation. Of m times each trajectory has (j + u)/m with its own u, so that all of [0, 1) is met.
+    Steps are of second order (Adams and Bashforth), because the student repeats whatever error the paths have.
     """
+    steps = len(into) // len(x0)
     offset = torch.rand(len(x0), generator=generator, device=generator.device, dtype=x0.dtype).to(x0.device)
     x = x0 + offset[:, None] / steps * teacher(x0, torch.zeros_like(offset), y)
-    times, points, speeds = [], [], []
     before: Tensor | None = None
     for number in range(steps):
         t = (number + offset) / steps
         v = teacher(x, t, y)
-        times.append(t)
-        points.append(x)
-        speeds.append(v)
+        now = into.rows(number * len(x0), len(x0))
+        for place, value in zip((now.x, now.t, now.y, now.v), (x, t, y, v), strict=True):
+            place.copy_(value)
         x = x + (v if before is None else 1.5 * v - 0.5 * before) / steps
         before = v
-    return Replay(torch.cat(points), torch.cat(times), y.repeat(steps, 1), torch.cat(speeds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -29,6 +29,7 @@ from anabranch.methods.experts import (
 )
 
 CHUNK = 4096  # trajectories that are followed at once
+Path = tuple[Field, Tensor]  # which field is followed, to which labels
 
 
 class Student:
@@ -104,16 +105,21 @@ class Student:
         if self._pool is not None and self._drawn == number:
             return
         check_taught(self.coverage)
-        generator = self._generator("paths", number)
-        composed = self.settings.student.paths == "composed"
-        pool = self._composed(mixture, generator) if composed else self._taught(teachers, generator)
-        if self._pool is None:
-            self._pool = pool
-        else:  # in place: a recorded step reads it where it lies
-            self._pool.take(pool)
+        generator, own = self._generator("paths", number), self.settings.student
+        paths = self._composed(mixture, generator) if own.paths == "composed" else self._taught(teachers, generator)
+        rows = 0
+        for field, codes in paths:
+            for y in torch.split(codes, CHUNK):
+                x0 = torch.randn(len(y), self.dimension, generator=generator, device=generator.device, dtype=self.dtype)
+                if self._pool is None:
+                    self._pool = Replay.room(own.trajectories * own.path_steps, x0.to(self.device), y)
+                # Always in one place: a recorded step reads it where it lies, and it can take most of a GPU's memory.
+                part = self._pool.rows(rows, len(y) * own.path_steps)
+                follow(field, x0.to(self.device), y, generator, part)
+                rows += len(part)
         self._drawn = number
 
-    def _taught(self, teachers: Mapping[str, Field], generator: torch.Generator) -> Replay:
+    def _taught(self, teachers: Mapping[str, Field], generator: torch.Generator) -> Iterator[Path]:
         """Each teacher's paths to combinations that it holds, as many as it has samples of them."""
         counts = torch.stack([self.coverage.counts[name] for name in teachers]).to(generator.device, torch.float64)
         drawn = torch.multinomial(
@@ -121,14 +127,12 @@ class Student:
         )
         teacher, label = drawn // counts.shape[1], drawn % counts.shape[1]
         codes = self.coverage.space.combinations().to(generator.device)
-        parts = []
         for number, field in enumerate(teachers.values()):
             own = label[teacher == number]
             if len(own):
-                parts += self._follow(self._sharpened(field), codes[own], generator)
-        return Replay.of(parts)
+                yield self._sharpened(field), codes[own]
 
-    def _composed(self, mixture: Mixture, generator: torch.Generator) -> Replay:
+    def _composed(self, mixture: Mixture, generator: torch.Generator) -> Iterator[Path]:
         """The mixture's paths to known and to novel combinations; the novel ones by composition."""
         total = self.coverage.total.to(generator.device, torch.float64)
         known = total / total.sum()
@@ -138,12 +142,10 @@ class Student:
         count = self.settings.student.trajectories
         drawn = torch.multinomial(weight, count, replacement=True, generator=generator)
         codes = self.coverage.space.combinations().to(generator.device)[drawn.sort().values]
-        parts = []
         for y in torch.split(codes, CHUNK):
             for rows in (mixture.known(y).to(y.device), ~mixture.known(y).to(y.device)):
                 if bool(rows.any()):
-                    parts += self._follow(self._way(mixture, y[rows]), y[rows], generator)
-        return Replay.of(parts)
+                    yield self._way(mixture, y[rows]), y[rows]
 
     def _sharpened(self, field: Field) -> Field:
         return field if self.settings.student.guidance == 1 else guided(field, self.settings.student.guidance)
@@ -152,13 +154,6 @@ class Student:
         """How the mixture goes to these labels: composed where they are novel, or by guidance."""
         sharp = self.settings.student.guidance != 1
         return mixture.field(y, "guided", self.settings.student.guidance) if sharp else mixture.field(y)
-
-    def _follow(self, field: Field, codes: Tensor, generator: torch.Generator) -> list[Replay]:
-        parts = []
-        for y in torch.split(codes, CHUNK):
-            x0 = torch.randn(len(y), self.dimension, generator=generator, device=generator.device, dtype=self.dtype)
-            parts.append(follow(field, x0.to(self.device), y, self.settings.student.path_steps, generator))
-        return parts
 
     def _generator(self, *names: str | int) -> torch.Generator:
         return torch.Generator(self.device).manual_seed(self._seed(*names))
