@@ -193,6 +193,23 @@ class TestStudent:
         same = [torch.equal(one, other) for one, other in pairwise(pools)]
         assert same == [True, True, True, False, True, True, True, False]
 
+    def test_says_if_it_has_come_off_its_way(self, caplog):
+        settings = composition(
+            "dcfm-b", experts={"hidden": 16}, student={"steps": 60, "trajectories": 200, "path_steps": 8, "refresh": 60}
+        )
+        student, teachers = Student(settings, coverage(), torch.zeros(1), 2, seed=0), dict.fromkeys(HELD, exact)
+        mixture = Mixture(teachers, coverage(), Holders(coverage()))
+        for _ in range(20):
+            student.train(teachers, mixture, 2)
+        assert not caplog.records
+        with torch.no_grad():
+            for parameter in student.learner.parameters.values():
+                parameter.mul_(20)
+        for _ in range(2):
+            student.train(teachers, mixture, 2)
+        (record,) = caplog.records
+        assert "by step 42" in record.getMessage() and "student.rate" in record.getMessage()
+
     def test_training_goes_on_to_the_bit(self):
         settings = composition(
             "dcfm-b", experts={"hidden": 8}, student={"steps": 9, "trajectories": 20, "path_steps": 3, "refresh": 4}

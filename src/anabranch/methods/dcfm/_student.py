@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -28,6 +30,8 @@ from anabranch.methods.experts import (
     shown_attributes,
 )
 
+LOG = logging.getLogger(__name__)
+JUMP = 4.0  # times the least loss: no batch does that, but steps that have become too long do
 CHUNK = 4096  # trajectories that are followed at once
 Path = tuple[Field, Tensor]  # which field is followed, to which labels
 
@@ -59,6 +63,7 @@ class Student:
         self._steps = Steps(self.network, self.learner, self._measure, settings.student.penalty, generator)
         self._pool: Replay | None = None
         self._drawn = -1
+        self._least, self._warned = math.inf, False
 
     @property
     def steps(self) -> int:
@@ -73,8 +78,20 @@ class Student:
             self._steps.generator.manual_seed(self._seed("step", self.steps))
             tally.add(self._steps.take())
         matching, independence, forward, backward = tally.means()
+        self._watch(matching)
         reused = own.trajectories * (own.path_steps + 1) / (own.batch * own.refresh)
         return {"loss": matching, "independence": independence, "forward": forward + reused, "backward": backward}
+
+    def _watch(self, loss: float) -> None:
+        """Says once if training has come off its way: it finds back, but what it has learned until then is lost."""
+        if loss > JUMP * self._least and not self._warned:
+            LOG.warning(
+                "The student's loss rose to %.3g by step %d, after it had been down to %.3g: steps at a rate of %g are"
+                " too long for it, and those until it has found back are lost. Lower student.rate.",
+                *(loss, self.steps, self._least, self.settings.student.rate),
+            )
+            self._warned = True
+        self._least = min(self._least, loss)
 
     def _measure(self, parameters: Mapping[str, Tensor], generator: torch.Generator) -> Measured:
         return measured(self._bound(parameters), self._draw(generator))
