@@ -124,6 +124,9 @@ def test_all_methods_have_one_network_one_penalty_and_the_same_steps():
     assert not found["ddm+l"].student.steps and not found["dcfm-b"].peers.rounds
     assert found["hybrid"].peers == found["dcfm-a"].peers
     assert found["dcfm-b"].student.steps == found["additive"].student.steps == found["hybrid"].student.steps
+    rate = options["experts"]["rate"]
+    assert {s.experts.rate for s in found.values()} == {found["additive"].student.rate} == {rate}
+    assert found["dcfm-b"].student.rate == rate / 2  # with the penalty its loss jumps at the whole rate
 
 
 def test_stages_are_computed_once(everything):

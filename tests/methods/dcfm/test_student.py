@@ -55,6 +55,11 @@ class TestReplay:
         share = torch.histc(replay.t, 20, 0, 1) / len(replay)
         assert float((share - 0.05).abs().max()) < 0.01
 
+    def test_is_given_room_for_as_many_times_of_all(self):
+        x0, y = torch.zeros(4, 1), torch.zeros(4, 1).long()
+        with pytest.raises(ValueError, match="room for 9 rows"):
+            follow(lambda x, t, y: x, x0, y, torch.Generator(), Replay.room(9, x0, y))
+
 
 class TestStudent:
     @pytest.mark.parametrize("method", ["dcfm-b", "additive"])
@@ -186,12 +191,35 @@ class TestStudent:
         student = Student(settings, coverage(), torch.zeros(1), 2, seed=0)
         teachers = dict.fromkeys(HELD, exact)
         mixture = Mixture(teachers, coverage(), Holders(coverage()))
-        pools = []
+        pools, places = [], set()
         for _ in range(9):
             student.train(teachers, mixture, 1)
             pools.append(student._pool.x.clone())
+            places.add(student._pool.x.data_ptr())
         same = [torch.equal(one, other) for one, other in pairwise(pools)]
         assert same == [True, True, True, False, True, True, True, False]
+        assert len(places) == 1  # a recorded step reads it where it lies
+
+    @pytest.mark.parametrize("method", ["dcfm-b", "hybrid"])
+    def test_trajectories_are_followed_a_few_at_a_time(self, method, monkeypatch):
+        """Every row is written, and is one that the teacher said."""
+        monkeypatch.setattr("anabranch.methods.dcfm._student.CHUNK", 7)
+        settings = composition(method, student={"steps": 2, "trajectories": 40, "path_steps": 3})
+        student = Student(settings, coverage(), torch.zeros(1), 2, seed=0)
+        teachers = dict.fromkeys(HELD, lambda x, t, y: -x)
+        plain = Replay.room
+
+        def room(*like):
+            found = plain(*like)
+            for part in (found.x, found.t, found.y, found.v):
+                part.fill_(99)
+            return found
+
+        monkeypatch.setattr(Replay, "room", staticmethod(room))
+        student.train(teachers, Mixture(teachers, coverage(), Holders(coverage())), 1)
+        pool = student._pool
+        assert len(pool) == 120 and torch.equal(pool.v, -pool.x) and float(pool.x.abs().max()) < 9
+        assert float(pool.t.max()) < 1 and int(pool.y.max()) < 2
 
     def test_says_if_it_has_come_off_its_way(self, caplog):
         settings = composition(
@@ -209,6 +237,16 @@ class TestStudent:
             student.train(teachers, mixture, 2)
         (record,) = caplog.records
         assert "by step 42" in record.getMessage() and "student.rate" in record.getMessage()
+
+    def test_says_if_its_loss_is_no_number(self, caplog):
+        settings = composition(
+            "dcfm-b", experts={"hidden": 8}, student={"steps": 4, "trajectories": 20, "path_steps": 3}
+        )
+        student, teachers = Student(settings, coverage(), torch.zeros(1), 2, seed=0), dict.fromkeys(HELD, exact)
+        with torch.no_grad():
+            next(iter(student.learner.parameters.values())).fill_(math.nan)
+        student.train(teachers, Mixture(teachers, coverage(), Holders(coverage())), 1)
+        assert "rose to nan" in caplog.text
 
     def test_training_goes_on_to_the_bit(self):
         settings = composition(

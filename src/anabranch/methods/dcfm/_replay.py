@@ -41,7 +41,9 @@ def follow(teacher: Field, x0: Tensor, y: Tensor, generator: torch.Generator, in
     a row costs one evaluation. Of m times each trajectory has (j + u)/m with its own u, so that all of [0, 1) is met.
     Steps are of second order (Adams and Bashforth), because the student repeats whatever error the paths have.
     """
-    steps = len(into) // len(x0)
+    steps, rest = divmod(len(into), len(x0))
+    if rest:
+        raise ValueError(f"room for {len(into)} rows is none for as many times of each of {len(x0)} trajectories")
     offset = torch.rand(len(x0), generator=generator, device=generator.device, dtype=x0.dtype).to(x0.device)
     x = x0 + offset[:, None] / steps * teacher(x0, torch.zeros_like(offset), y)
     before: Tensor | None = None

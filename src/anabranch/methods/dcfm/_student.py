@@ -84,7 +84,7 @@ class Student:
 
     def _watch(self, loss: float) -> None:
         """Says once if training has come off its way: it finds back, but what it has learned until then is lost."""
-        if loss > JUMP * self._least and not self._warned:
+        if not loss <= JUMP * self._least and not self._warned:  # so that NaN is said, too
             LOG.warning(
                 "The student's loss rose to %.3g by step %d, after it had been down to %.3g: steps at a rate of %g are"
                 " too long for it, and those until it has found back are lost. Lower student.rate.",
@@ -124,7 +124,7 @@ class Student:
         check_taught(self.coverage)
         generator, own = self._generator("paths", number), self.settings.student
         paths = self._composed(mixture, generator) if own.paths == "composed" else self._taught(teachers, generator)
-        rows = 0
+        rows, self._drawn = 0, -1  # whoever is interrupted here draws it all again
         for field, codes in paths:
             for y in torch.split(codes, CHUNK):
                 x0 = torch.randn(len(y), self.dimension, generator=generator, device=generator.device, dtype=self.dtype)
@@ -134,6 +134,7 @@ class Student:
                 part = self._pool.rows(rows, len(y) * own.path_steps)
                 follow(field, x0.to(self.device), y, generator, part)
                 rows += len(part)
+        assert self._pool is not None and rows == len(self._pool)  # no row is left as memory was found
         self._drawn = number
 
     def _taught(self, teachers: Mapping[str, Field], generator: torch.Generator) -> Iterator[Path]:
