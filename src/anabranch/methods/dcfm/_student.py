@@ -87,8 +87,8 @@ class Student:
         if not loss <= JUMP * self._least and not self._warned:  # so that NaN is said, too
             LOG.warning(
                 "The student's loss rose to %.3g by step %d, after it had been down to %.3g: steps at a rate of %g are"
-                " too long for it, and those until it has found back are lost. Lower student.rate, or bound gradients by"
-                " experts.clip.",
+                " too long for it, and those until it has found back are lost. Lower student.rate, or bound gradients"
+                " by experts.clip.",
                 *(loss, self.steps, self._least, self.settings.student.rate),
             )
             self._warned = True
