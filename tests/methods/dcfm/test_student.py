@@ -6,7 +6,7 @@ import torch
 from scene import HELD, NOVEL, corner_silos, coverage, opened
 
 from anabranch.data.attributes import CORNERS, corner_modes
-from anabranch.errors import UsageError
+from anabranch.errors import DataError, UsageError
 from anabranch.flow.conditioning import full_penalty
 from anabranch.methods.dcfm import CompositionServer, composition, train_composition
 from anabranch.methods.dcfm._replay import Replay, follow
@@ -25,7 +25,7 @@ def exact(x, t, y):
 
 
 def followed(teacher, x0, y, steps, generator):
-    replay = Replay.room(steps * len(x0), x0, y)
+    replay = Replay.room(steps * len(x0), x0.shape[1], y.shape[1], x0)
     follow(teacher, x0, y, generator, replay)
     return replay
 
@@ -58,7 +58,7 @@ class TestReplay:
     def test_is_given_room_for_as_many_times_of_all(self):
         x0, y = torch.zeros(4, 1), torch.zeros(4, 1).long()
         with pytest.raises(ValueError, match="room for 9 rows"):
-            follow(lambda x, t, y: x, x0, y, torch.Generator(), Replay.room(9, x0, y))
+            follow(lambda x, t, y: x, x0, y, torch.Generator(), Replay.room(9, 1, 1, x0))
 
 
 class TestStudent:
@@ -238,15 +238,15 @@ class TestStudent:
         (record,) = caplog.records
         assert "by step 42" in record.getMessage() and "student.rate" in record.getMessage()
 
-    def test_says_if_its_loss_is_no_number(self, caplog):
+    def test_a_loss_that_is_no_number_ends_it(self):
         settings = composition(
             "dcfm-b", experts={"hidden": 8}, student={"steps": 4, "trajectories": 20, "path_steps": 3}
         )
         student, teachers = Student(settings, coverage(), torch.zeros(1), 2, seed=0), dict.fromkeys(HELD, exact)
         with torch.no_grad():
             next(iter(student.learner.parameters.values())).fill_(math.nan)
-        student.train(teachers, Mixture(teachers, coverage(), Holders(coverage())), 1)
-        assert "rose to nan" in caplog.text
+        with pytest.raises(DataError, match=r"not finite by step 1; lower student\.rate"):
+            student.train(teachers, Mixture(teachers, coverage(), Holders(coverage())), 1)
 
     def test_training_goes_on_to_the_bit(self):
         settings = composition(

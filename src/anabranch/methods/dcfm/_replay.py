@@ -27,10 +27,10 @@ class Replay:
         return Replay(*(part[first : first + count] for part in (self.x, self.t, self.y, self.v)))
 
     @staticmethod
-    def room(rows: int, x: Tensor, y: Tensor) -> Replay:
-        """Room for so many rows with points like those of x (n, d) and labels like those of y (n, k)."""
-        shape = (rows, x.shape[1])
-        return Replay(x.new_empty(shape), x.new_empty(rows), y.new_empty(rows, y.shape[1]), x.new_empty(shape))
+    def room(rows: int, dimension: int, attributes: int, like: Tensor) -> Replay:
+        """Room for so many rows, with numbers like this one."""
+        x, v = like.new_empty(2, rows, dimension)
+        return Replay(x, like.new_empty(rows), like.new_empty(rows, attributes, dtype=torch.long), v)
 
 
 @torch.no_grad()

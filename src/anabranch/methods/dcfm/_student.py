@@ -61,6 +61,7 @@ class Student:
         self.learner = Learner(start or fresh, rule, settings.student.average)
         generator = self._generator("step", 0)
         self._steps = Steps(self.network, self.learner, self._measure, settings.student.penalty, generator)
+        self._like = like
         self._pool: Replay | None = None
         self._drawn = -1
         self._least, self._warned = math.inf, False
@@ -83,8 +84,13 @@ class Student:
         return {"loss": matching, "independence": independence, "forward": forward + reused, "backward": backward}
 
     def _watch(self, loss: float) -> None:
-        """Says once if training has come off its way: it finds back, but what it has learned until then is lost."""
-        if not loss <= JUMP * self._least and not self._warned:  # so that NaN is said, too
+        """Says once if training has come off its way: it finds back, but what it has learned until then is lost.
+
+        From numbers that are not finite it does not, and that is an error.
+        """
+        if not math.isfinite(loss):
+            raise DataError(f"The student met numbers that are not finite by step {self.steps}; lower student.rate.")
+        if loss > JUMP * self._least and not self._warned:
             LOG.warning(
                 "The student's loss rose to %.3g by step %d, after it had been down to %.3g: steps at a rate of %g are"
                 " too long for it, and those until it has found back are lost. Lower student.rate, or bound gradients"
@@ -125,17 +131,17 @@ class Student:
         check_taught(self.coverage)
         generator, own = self._generator("paths", number), self.settings.student
         paths = self._composed(mixture, generator) if own.paths == "composed" else self._taught(teachers, generator)
+        if self._pool is None:  # from then on in one place: a recorded step reads it where it lies
+            attributes = len(self.coverage.space.sizes)
+            self._pool = Replay.room(own.trajectories * own.path_steps, self.dimension, attributes, self._like)
         rows, self._drawn = 0, -1  # whoever is interrupted here draws it all again
         for field, codes in paths:
             for y in torch.split(codes, CHUNK):
-                x0 = torch.randn(len(y), self.dimension, generator=generator, device=generator.device, dtype=self.dtype)
-                if self._pool is None:
-                    self._pool = Replay.room(own.trajectories * own.path_steps, x0.to(self.device), y)
-                # Always in one place: a recorded step reads it where it lies, and it can take most of a GPU's memory.
+                x0 = torch.randn(len(y), self.dimension, generator=generator, device=self.device, dtype=self.dtype)
                 part = self._pool.rows(rows, len(y) * own.path_steps)
-                follow(field, x0.to(self.device), y, generator, part)
+                follow(field, x0, y, generator, part)
                 rows += len(part)
-        assert self._pool is not None and rows == len(self._pool)  # no row is left as memory was found
+        assert rows == len(self._pool)  # no row is left as memory was found
         self._drawn = number
 
     def _taught(self, teachers: Mapping[str, Field], generator: torch.Generator) -> Iterator[Path]:
