@@ -2,9 +2,11 @@
 
     PYTHONPATH=src python benchmarks/profile_step.py
     PYTHONPATH=src python benchmarks/profile_step.py --channels 64 --method sd --kernels 40
+    PYTHONPATH=src python benchmarks/profile_step.py --sample 1000
 
 The step is the one of `anabranch bench images`: a server and its silos in one process, all silos in one pass. A GPU
-that is idle for more than a millisecond or two of each step waits for the program that launches its kernels.
+that is idle for more than a millisecond or two of each step waits for the program that launches its kernels. With
+`--sample`, it is one evaluation of the velocity of so many images at once instead.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from anabranch.bench.images._ours import OurTraining
-from anabranch.bench.images._work import METHODS, Case, work_of
+from anabranch.bench.images._ours import OurTraining, our_velocity
+from anabranch.bench.images._work import METHODS, Case, ImageWork, work_of
 
 WARM_UP, STEPS = 8, 5
 KINDS = {  # the first that a kernel's name holds
@@ -56,13 +59,13 @@ def kind_of(kernel: str) -> str:
     return next((kind for kind, words in KINDS.items() if any(word in low for word in words)), "others")
 
 
-def profiled(training: OurTraining) -> Profile:
+def profiled(step: Callable[[], object]) -> Profile:
     """A few steps under torch's profiler."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         for _ in range(STEPS):
-            training.step()
+            step()
         torch.cuda.synchronize()
     on_gpu = [event for event in found.events() if event.device_type == torch.autograd.DeviceType.CUDA]
     spans = sorted((event.time_range.start, event.time_range.end) for event in on_gpu)
@@ -77,15 +80,23 @@ def profiled(training: OurTraining) -> Profile:
     return Profile((end - spans[0][0]) * scale, busy * scale, kernels, launched)
 
 
-def timed(training: OurTraining, steps: int = 20) -> tuple[float, float]:
+def timed(step: Callable[[], object], steps: int = 20) -> tuple[float, float]:
     """Milliseconds a step, and those in which the program was busy with it, waiting for the GPU included."""
     torch.cuda.synchronize()
     begun = time.perf_counter()
     for _ in range(steps):
-        training.step()
+        step()
     told = time.perf_counter() - begun
     torch.cuda.synchronize()
     return 1000 * (time.perf_counter() - begun) / steps, 1000 * told / steps
+
+
+def evaluation(work: ImageWork, images: int) -> Callable[[], object]:
+    """One evaluation of the velocity, as samples take it."""
+    velocity = our_velocity(work)
+    x = torch.randn(images, work.dimension, device=work.device)
+    velocity.prepare(x, 1)
+    return lambda: velocity(x, x.new_full((), 0.5))
 
 
 def main() -> None:
@@ -94,6 +105,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128, help="images of a silo")
     parser.add_argument("--channels", type=int, default=None, help="of the UNet; the paper's 128 by default")
     parser.add_argument("--method", choices=METHODS, default="vanilla")
+    parser.add_argument("--sample", type=int, metavar="IMAGES", help="an evaluation for so many, instead of a step")
     parser.add_argument("--kernels", type=int, default=20, help="so many of the longest are named")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
@@ -101,13 +113,13 @@ def main() -> None:
     case = Case(arguments.silos, arguments.batch)
     work = work_of("cuda", "paper", arguments.channels, cases=(case,), methods=(arguments.method,))
     begun = time.perf_counter()
-    training = OurTraining(work, case, arguments.method)
+    step = evaluation(work, arguments.sample) if arguments.sample else OurTraining(work, case, arguments.method).step
     for _ in range(WARM_UP):
-        training.step()
-    step, told = timed(training)
+        step()
+    taken, told = timed(step)
     print(f"compiled and recorded in {time.perf_counter() - begun:.0f} s")
-    found = profiled(training)
-    print(f"{step:.1f} ms a step, of which the program was busy {told:.1f}")
+    found = profiled(step)
+    print(f"{taken:.1f} ms a step, of which the program was busy {told:.1f}")
     print(f"under the profiler {found.span:.1f}, a kernel running in {found.busy:.1f}")
     for kind, milliseconds in found.kinds().most_common():
         print(f"{milliseconds:9.2f} ms  {kind}")
