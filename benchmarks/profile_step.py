@@ -23,11 +23,11 @@ from anabranch.bench.images._ours import OurTraining, our_velocity
 from anabranch.bench.images._work import METHODS, Case, ImageWork, work_of
 
 WARM_UP, STEPS = 8, 5
-KINDS = {  # the first that a kernel's name holds
+KINDS = {  # the first that a kernel's name holds; attention's passes are called as those of convolutions are
+    "attention": ("sdpa", "flash", "fmha", "dot_do_o", "convert_dq"),
     "weight gradients of convolutions": ("wgrad",),
     "input gradients of convolutions": ("dgrad",),
     "convolutions": ("fprop", "conv2d", "implicit_gemm"),
-    "attention": ("sdpa", "flash", "fmha", "dot_do_o", "convert_dq"),
     "sums (compiled)": ("triton_red", "triton_per"),
     "numbers one by one (compiled)": ("triton",),
     "products": ("gemm", "nvjet", "cutlass", "splitk"),
