@@ -4,6 +4,7 @@ Each writes what it saw to FOLDER/rank-N.json.
 """
 
 import hashlib
+import importlib
 import io
 import json
 import os
@@ -247,6 +248,17 @@ def interrupted(folder, ranks):
     return False
 
 
+def left(ranks):
+    """Threads of this process before all join and after they have left, if a module that keeps groups comes between."""
+    keeps = "torch.distributed.nn.functional"
+    assert keeps not in sys.modules  # which torch's compiler imports sooner or later
+    before = len(list(Path("/proc/self/task").iterdir()))
+    ranks.wait()
+    importlib.import_module(keeps)
+    ranks.leave()
+    return before, len(list(Path("/proc/self/task").iterdir()))
+
+
 def parted(ranks):
     """Rank 1 ends without a word; how long rank 0 takes to miss it, and what it says."""
     ranks.wait()
@@ -264,7 +276,8 @@ def main(folder):
     torch.set_num_threads(1)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it once rank 1 is gone, and rank 0 has to write
     ranks = Ranks.here()
-    seen = {"exchanges": exchanges(ranks), "training": training(folder), "looked": looked_at(folder, ranks)}
+    seen = {"left": left(ranks)}
+    seen |= {"exchanges": exchanges(ranks), "training": training(folder), "looked": looked_at(folder, ranks)}
     seen["counted"] = counted(folder)
     seen["interrupted"] = interrupted(folder, ranks)
     with suppress(Paused):

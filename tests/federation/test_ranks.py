@@ -190,6 +190,11 @@ class TestProcesses:
     def test_what_cannot_be_shared_is_refused(self, seen):
         assert seen[0]["refused"] == seen[1]["refused"] == [2, 2]
 
+    def test_who_has_left_has_no_threads_of_the_exchange(self, seen):
+        """One that is at work while the interpreter ends aborts it."""
+        for before, after in (one["left"] for one in seen):
+            assert after == before
+
     def test_one_that_ends_is_missed_at_once(self, seen):
         parted = seen[0]["parted"]
         assert "Rank 0 of 2 cannot reach another one" in parted["said"] and "anabranch resume" in parted["said"]

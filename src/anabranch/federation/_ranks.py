@@ -159,6 +159,10 @@ class Ranks:
         """Small things and CPUs by gloo, GPUs by NCCL."""
         import torch.distributed
 
+        # Imported later, by torch's compiler say, its functions would have the group as a default and keep it for ever:
+        # threads of the group would be at work while the interpreter ends, which aborts it now and then.
+        import torch.distributed.nn.functional
+
         if self.local < torch.cuda.device_count():
             torch.cuda.set_device(self.local)
         self._sessions += 1
