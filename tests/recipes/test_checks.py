@@ -29,6 +29,23 @@ def test_a_ratio_to_several_takes_the_best_of_them():
 
 
 @pytest.mark.parametrize(
+    ("few", "many"), [((0.9, 1.3), (0.9, 1.0)), ((1.2, 0.9), (0.9, 1.0)), ((0.9, 0.8), (1.0, 1.2))]
+)
+def test_one_of_several_must_do_all(few, many):
+    """Two that do one thing each are not one that does both."""
+    rows = [row("a", few[0], 3), row("b", few[1], 3), row("a", many[0], 50), row("b", many[1], 50)]
+    rows += [row("got", 1.0, 3), row("lot", 0.9, 50)]
+    parts = [{"right": "lot", "nfe": [50], "limit": 1.1}, {"right": "got", "nfe": [3], "limit": 1.0}]
+    entry = {"kind": "ratio", "left": ["a", "b"], "parts": parts}
+    check = only(entry, rows)
+    wanted = min(max(many[i] / 0.9 / 1.1, few[i]) for i in (0, 1))
+    assert check.value == pytest.approx(wanted) and check.limit == 1 and check.ok == (wanted <= 1)
+    missing = only(entry, [*(r for r in rows if r["nfe"] == 3), row("lot", 1.0, 7)])
+    assert missing.value == math.inf and not missing.ok
+    assert run_checks([{"name": "c", **entry}], [r for r in rows if r["method"] != "b"], "small") == []
+
+
+@pytest.mark.parametrize(
     ("kind", "value"),
     [("ratio", 0.5), ("relative", 0.5), ("absolute", 2.0), ("difference", -2.0), ("wins", 1.0)],
     ids=lambda x: str(x),

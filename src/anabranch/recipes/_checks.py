@@ -81,8 +81,15 @@ def run_checks(declared: Sequence[Mapping[str, Any]], rows: Sequence[Row], scale
     return [
         _check(entry, means)
         for entry in declared
-        if scale in entry.get("scales", [scale]) and {entry["left"], *_others(entry)} <= means.methods
+        if scale in entry.get("scales", [scale]) and _methods(entry) <= means.methods
     ]
+
+
+def _methods(entry: Mapping[str, Any]) -> set[str]:
+    """Those that a check is about."""
+    left = entry["left"]
+    lefts = [left] if isinstance(left, str) else left
+    return {*lefts, *(other for part in [entry, *entry.get("parts", [])] for other in _others(part))}
 
 
 def _others(entry: Mapping[str, Any]) -> list[str]:
@@ -90,7 +97,21 @@ def _others(entry: Mapping[str, Any]) -> list[str]:
     return [right] if isinstance(right, str) else list(right)
 
 
+def _one_in_all(entry: Mapping[str, Any], means: Means) -> Check:
+    """Of several methods that which does best in all parts of a check: by its worst part, over that part's limit."""
+    shared = {name: value for name, value in entry.items() if name not in ("left", "parts")}
+
+    def over(left: str, part: Mapping[str, Any]) -> float:
+        found = _check({**shared, **part, "left": left}, means)
+        return math.inf if found.value is None or math.isnan(found.value) else found.value / found.limit
+
+    best = min(max(over(left, part) for part in entry["parts"]) for left in entry["left"])
+    return Check(entry["name"], best, 1.0, best <= 1)
+
+
 def _check(entry: Mapping[str, Any], means: Means) -> Check:
+    if "parts" in entry:
+        return _one_in_all(entry, means)
     if entry["kind"] not in KINDS:
         raise unknown("kind of check", entry["kind"], KINDS)
     values = [

@@ -38,5 +38,6 @@ def inception(monkeypatch, tmp_path):
 
     monkeypatch.setenv("ANABRANCH_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(eyes_module.Inception, "load", load)
+    monkeypatch.setattr(eyes_module, "weights", lambda name: tmp_path / name)
     monkeypatch.setattr(eyes_module, "_OPEN", {})
     return opened

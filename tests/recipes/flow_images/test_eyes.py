@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from anabranch.errors import CheckpointError, UsageError
+from anabranch.errors import CheckpointError, DataError, UsageError
 from anabranch.metrics import ClassLayer
 from anabranch.recipes import cells_of, recipe
 from anabranch.recipes.studies import flow_images as study
@@ -39,6 +39,17 @@ def test_training_images_are_copies_and_test_images_are_not(everything, real):
     assert fresh["value"] == 0.0
 
 
+@pytest.mark.parametrize(("flip", "share"), [("none", 0.0), ("random", 1.0), ("points", 1.0)])
+def test_mirrored_copies_are_copies_where_a_run_mirrors(everything, flip, share):
+    out, _ = everything
+    one = cell(out, "vanilla", data={"flip": flip})
+    config = study.config_of(one)
+    eyes = study.Eyes(one.options, config, device_of(config))
+    uneven = images_of(config.data).bytes.reshape(-1, 1, 8, 8)[:5]  # none of which is its own mirror image
+    found = eyes.memorised(eyes.features(uneven.flip(-1)))
+    assert found == {"metric": "memorised_pixels", "value": share, "images": 5, "real": 90}
+
+
 def test_what_real_images_score_is_told_once_a_cell_and_printed(everything, inception, tmp_path):
     chosen = {"inception": {"use": True}, "data": {"images": 60}, "adaptive": False}
     with pytest.warns(UserWarning, match="FID of 12 samples is too large, by about"):
@@ -64,14 +75,13 @@ def test_cells_of_one_process_share_their_eyes(inception, tmp_path):
         one = cell(tmp_path, method, **merged({"inception": {"use": True}, "data": {"images": 60}}, options))
         return eyes_module.eyes_of(one.options, study.config_of(one), device)
 
-    first = eyes("vanilla")
-    assert (
-        eyes("sd", data={"flip": "points"}) is first and eyes("lot", data={"alpha": 0.1, "silos": 2}) is first
-    )  # the same images
+    first = eyes("vanilla", data={"flip": "random"})
+    for data in ({"flip": "points"}, {"flip": "random", "alpha": 0.1, "silos": 2}):  # the same images
+        assert eyes("sd", data=data) is first
     assert inception == [True]
-    for other in ({"data": {"images": 50}}, {"real": 40}, {"inception": {"tf32": False}}):
-        assert eyes("vanilla", **other) is not first
-    assert inception == [True, True, True, False]
+    for other in ({"data": {"images": 50}}, {"data": {"flip": "none"}}, {"real": 40}, {"inception": {"tf32": False}}):
+        assert eyes("vanilla", **merged({"data": {"flip": "random"}}, other)) is not first
+    assert inception == [True, True, True, True, False]
     assert len(eyes_module._OPEN) == 1  # one at a time
 
 
@@ -110,6 +120,13 @@ def test_a_score_that_cannot_be_is_refused_before_training(layer, tmp_path):
     wrong = {"use": True, "classes": str(tmp_path / "missing.pth")}
     with pytest.raises(CheckpointError, match="cannot be read"):
         study.run(cell(tmp_path, "lot", inception=wrong))
+    assert not list(tmp_path.glob("digits/*/*/run"))
+
+
+def test_inception_that_is_not_here_is_missed_before_training(monkeypatch, tmp_path):
+    monkeypatch.setenv("ANABRANCH_DATA", str(tmp_path / "data"))
+    with pytest.raises(DataError, match="Get them with 'anabranch data get inception'"):
+        study.run(cell(tmp_path, "vanilla", inception={"use": True}))
     assert not list(tmp_path.glob("digits/*/*/run"))
 
 

@@ -86,7 +86,7 @@ def test_published_figures_are_of_cells_that_exist(name, count):
 def test_checks_name_methods_and_steps_that_are_run():
     for name in PAPERS:
         found = recipe(name)
-        for check in found.values["checks"]:
+        for check in (part for entry in found.values["checks"] for part in parts_of(entry)):
             right = check.get("right", [])
             right = right if isinstance(right, list) else [right]
             for scale in check["scales"]:
@@ -98,6 +98,12 @@ def test_checks_name_methods_and_steps_that_are_run():
                     assert set(check["nfe"]) <= ({max(run)} if check["metric"] == "memorised" else set(run))
                     if check["metric"] == "fid_change":
                         assert check["nfe"] == [found.options(problem, check["left"], scale)["precise"]["nfe"]]
+
+
+def parts_of(check):
+    """A check with several methods and parts, as one for each of both."""
+    lefts = check["left"] if isinstance(check["left"], list) else [check["left"]]
+    return [{**check, **part, "left": left} for left in lefts for part in check.get("parts", [{}])]
 
 
 def test_no_two_recipes_publish_figures_of_one_problem():

@@ -12,7 +12,7 @@ from anabranch.recipes._share import share_of
 from anabranch.recipes._study import StudyCell
 from anabranch.recipes.studies.flow_images._config import config_of
 from anabranch.recipes.studies.flow_images._curve import Curve
-from anabranch.recipes.studies.flow_images._eyes import Eyes, check_classes, eyes_of
+from anabranch.recipes.studies.flow_images._eyes import Eyes, check_eyes, eyes_of
 from anabranch.recipes.studies.flow_images._pictures import KEPT
 from anabranch.recipes.studies.flow_images._precision import beside_precise, check_precise
 from anabranch.recipes.studies.flow_images._projection import measured
@@ -25,7 +25,7 @@ RUN = "run"  # the run's folder, in the cell's
 def run(cell: StudyCell) -> list[Row]:
     """Trains, or goes on; samples; compares. A few samples of each number of steps are kept for pictures."""
     check_precise(cell.options)
-    check_classes(cell.options)
+    check_eyes(cell.options)
     config, folder = config_of(cell), RunFolder(cell.folder / RUN)
     eyes = cache(lambda: eyes_of(cell.options, config, device_of(config)))  # opened when there is something to see
     curve = Curve(cell, config, folder, eyes)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from anabranch import seeds
-from anabranch.data import Pixels, load_images
+from anabranch.data import Pixels, load_images, weights
 from anabranch.errors import UsageError
 from anabranch.metrics import (
     ClassLayer,
@@ -46,6 +46,7 @@ class Eyes:
         chosen = options["inception"]
         self.batch, self.device = chosen["batch"], device
         self.config, self.real = config, options["real"]
+        self.mirrors = _mirrors(config)
         self.inception = Inception.load(device=device, tf32=chosen.get("tf32", False)) if chosen["use"] else None
         self.classes = ClassLayer.load(chosen["classes"]) if "classes" in chosen else None
         self.references = {split: self._reference(split, self.real).to(device) for split in SPLITS}
@@ -106,13 +107,13 @@ class Eyes:
     def memorised(self, features: Tensor) -> Row:
         """The share of samples that are nearer to a training image than 99 % of the test images are.
 
-        All training images of the run are looked at, however many `real` ones distances are taken to; mirror images
-        are not, so that a mirrored copy is none.
+        All training images of the run are looked at, however many `real` ones distances are taken to, and where the run
+        mirrors images, their mirror images.
         """
         train, threshold = self._training
         share = memorisation(features.to(self.device), train, threshold).share
         name = "memorised_pixels" if self.inception is None else "memorised"
-        return {"metric": name, "value": share, **_sizes(features, len(train))}
+        return {"metric": name, "value": share, **_sizes(features, len(train) // (1 + self.mirrors))}
 
     @cached_property
     def _training(self) -> tuple[Tensor, float]:
@@ -120,6 +121,8 @@ class Eyes:
         train = self._reference("train", 0).to(self.device).features if self.real else self.references["train"].features
         test = self.references["test"].features
         assert train is not None and test is not None  # they were kept
+        if self.mirrors:
+            train = torch.cat([train, self.features(_real(self.config, "train", 0).flip(-1)).to(train)])
         return train, memorisation_threshold(train, test)
 
     def _reference(self, split: str, count: int) -> Reference:
@@ -131,8 +134,9 @@ class Eyes:
             return reference(name, split, self.inception, count=len(pixels), images=pixels, batch=self.batch)
 
 
-def check_classes(options: dict[str, Any]) -> None:
-    """Refuses a layer of classes that cannot be read, or that would have no features to look at, before training."""
+def check_eyes(options: dict[str, Any]) -> None:
+    """Refuses before training what could not be looked at after it: with a layer of classes that cannot be read, or has
+    no features to look at, or by Inception without its weights."""
     chosen = options["inception"]
     if "classes" in chosen and not chosen["use"]:
         raise UsageError(
@@ -141,6 +145,8 @@ def check_classes(options: dict[str, Any]) -> None:
         )
     if "classes" in chosen:
         ClassLayer.load(chosen["classes"])
+    if chosen["use"]:
+        weights("inception")
 
 
 _OPEN: dict[str, Eyes] = {}
@@ -150,11 +156,17 @@ def eyes_of(options: dict[str, Any], config: Config, device: torch.device) -> Ey
     """Those that the last cell of this process looked with, if they see the same images in the same way: to open them
     takes as long as to look at thousands of samples."""
     data = {name: value for name, value in asdict(config.data).items() if name not in _HOLDERS}
-    key = repr((data, config.images.shape, options["real"], sorted(options["inception"].items()), str(device)))
+    seen = (data, _mirrors(config), config.images.shape, options["real"], sorted(options["inception"].items()))
+    key = repr((*seen, str(device)))
     if key not in _OPEN:
         _OPEN.clear()  # before the others take memory, too
         _OPEN[key] = Eyes(options, config, device)
     return _OPEN[key]
+
+
+def _mirrors(config: Config) -> bool:
+    """Whether the run is shown mirror images, at random or as points of their own."""
+    return config.data.flip != "none"
 
 
 def _sizes(features: Tensor, real: int) -> dict[str, int]:
