@@ -13,10 +13,7 @@ setup: $(VENV)/.ready  ## create the environment (quick when nothing changed)
 $(VENV)/.ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev,learn,nvflare,flower]"
-	touch $@
-
-$(VENV)/.bench: $(VENV)/.ready
-	# The classes compared need only torch, numpy and POT; all that the package lists would add fifty packages.
+	# What is compared with it needs only torch, numpy and POT; all that the package lists would add fifty packages.
 	$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt torchcfm
 	touch $@
 
@@ -34,7 +31,7 @@ lint: setup  ## format, lint and types
 docs: setup  ## check that every example in the documentation runs
 	$(BIN)/python -m pytest README.md docs src -n 2
 
-bench: $(VENV)/.bench  ## speed against torchcfm in the same run, as ratios
+bench: setup  ## speed against torchcfm in the same run, as ratios
 	$(BIN)/anabranch bench
 
 drill: setup  ## long robustness runs: kills and resumes, hostile messages, a federation under fire
