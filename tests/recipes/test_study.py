@@ -203,7 +203,7 @@ def test_every_study_of_a_recipe_is_there_and_its_checks_name_what_it_has(found)
         assert all(found.options(problem, method, name) is not None for problem, method, _ in found.cells(name))
     for check in found.values.get("checks", []):
         assert set(check.get("problems", [])) <= set(found.problems), check["name"]
-        assert "limit" in check or "at_least" in check
+        assert all("limit" in part or "at_least" in part for part in check.get("parts", [check]))
 
 
 def test_figures_are_printed_even_where_a_picture_of_them_fails(tmp_path, monkeypatch):

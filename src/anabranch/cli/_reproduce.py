@@ -36,6 +36,10 @@ def reproduce(
         Path | None,
         typer.Option(help="A file with Inception's layer of classes (fc.weight), for the Inception Score of images."),
     ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="For recipes of images, what a machine needs otherwise: --set sampling.batch=250."),
+    ] = None,
     as_json: Json = False,
     list_recipes: Annotated[bool, typer.Option("--list", help="List the recipes and end.")] = False,
 ) -> None:
@@ -57,7 +61,7 @@ def reproduce(
         raise UsageError(f"Name a recipe: {', '.join(recipes())}; 'anabranch reproduce --list' says more.")
     check_seed(seed)
     found, folder = recipe(name), out or Path("runs") / f"{name}-{scale}"
-    cells = cells_of(found, scale, folder, seed, _names(methods), _names(problems), classes)
+    cells = cells_of(found, scale, folder, seed, _names(methods), _names(problems), classes, change or [])
     with cell_watch(f"{name}, {scale}") as watch:
         if Ranks.here().count > 1:
             run_in_turn(found, cells, watch)

@@ -20,7 +20,7 @@ from anabranch.recipes._checks import Check, run_checks
 from anabranch.recipes._queue import Queue
 from anabranch.recipes._recipe import Recipe
 from anabranch.recipes._share import round_of, share_of
-from anabranch.recipes._study import StudyCell, StudyRun
+from anabranch.recipes._study import StudyCell, StudyRun, freed
 from anabranch.recipes._theory import theory
 from anabranch.runs import Config, Row, RunFolder, merged, train
 
@@ -105,16 +105,19 @@ def cells_of(
     methods: Sequence[str],
     problems: Sequence[str],
     classes: Path | None = None,
+    changes: Sequence[str] = (),
 ) -> Sequence[AnyCell]:
     """The cells of a scale with their folders: OUT/problem/method/seed-N.
 
-    `classes` is a file with Inception's layer of classes, for recipes that can have an Inception Score.
+    `classes` is a file with Inception's layer of classes, for recipes that can have an Inception Score; `changes` are
+    `key=value` texts for what a machine may need otherwise and no figure rests on.
     """
     if classes is not None and recipe.study not in SCORED:
         raise UsageError(
             f"'{recipe.name}' has no Inception Score, which a layer of classes is for; leave --classes out."
         )
-    more = {} if classes is None else {"inception": {"classes": str(classes.resolve())}}
+    score = {} if classes is None else {"inception": {"classes": str(classes.resolve())}}
+    more = merged(score, freed(recipe.study, changes))
     return [
         _cell(recipe, place, scale, out / place[0] / place[1] / f"seed-{place[2]}", more)
         for place in recipe.cells(scale, seed, methods, problems)

@@ -12,6 +12,7 @@ from anabranch.errors import RunFolderError, UsageError
 from anabranch.federation import Ranks
 from anabranch.recipes._names import metric_name
 from anabranch.runs import Row, RunFolder, differences
+from anabranch.runs._config import setting
 
 Lines = list[list[str]]  # of a table, its header first
 
@@ -75,7 +76,7 @@ class StudyRun:
         folder = RunFolder(self.path)
         if not folder.finished:
             return False
-        if (old := folder.read_json("config.json")) != self.record():
+        if (old := self._fixed(folder.read_json("config.json"))) != self.record():
             raise RunFolderError(
                 f"{self.path} was computed with other options than the recipe now says:"
                 f" {differences(_named(old), _named(self.record()))}. Choose another folder with --out, or delete that"
@@ -107,7 +108,18 @@ class StudyRun:
         """What its rows follow from, as JSON gives it back."""
         cell = self.cell
         names = {"study": self.study, "problem": cell.problem, "method": cell.method, "seed": cell.seed}
-        return {**names, "options": cell.options}
+        return self._fixed({**names, "options": cell.options})
+
+    def _fixed(self, record: dict[str, Any]) -> dict[str, Any]:
+        """A record without the options that may be another machine's."""
+        free = [name.split(".") for name in free_options(self.study)]
+        options = {
+            name: {key: held for key, held in value.items() if [name, key] not in free}
+            if isinstance(value, dict)
+            else value
+            for name, value in record.get("options", {}).items()
+        }
+        return {**record, "options": options}
 
 
 @dataclass(frozen=True)
@@ -121,6 +133,27 @@ class Presentation:
 def _named(record: dict[str, Any]) -> dict[str, Any]:
     """A cell's record with its options under the names that they have in the recipe."""
     return {**{key: value for key, value in record.items() if key != "options"}, **record.get("options", {})}
+
+
+def free_options(name: str | None) -> tuple[str, ...]:
+    """The options of a study that change no figure, but what a machine must have, as "section.key"."""
+    return () if name is None else tuple(getattr(study(name), "FREE", ()))
+
+
+def freed(name: str | None, changes: Sequence[str]) -> dict[str, Any]:
+    """Options from `key=value` texts; those that a recipe's figures rest on are refused."""
+    result: dict[str, dict[str, Any]] = {}
+    free = free_options(name)
+    for key, value in map(setting, changes):
+        if key not in free:
+            may = f"To be set are {', '.join(free)}, on which none does" if free else "Nothing can be set here"
+            raise UsageError(
+                f"'{key}' is not for --set: a recipe's figures rest on what it says. {may}. Runs with settings of your"
+                " own are trained by 'anabranch train'."
+            )
+        section, _, option = key.partition(".")
+        result.setdefault(section, {})[option] = value
+    return result
 
 
 def study(name: str) -> Any:

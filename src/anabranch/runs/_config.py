@@ -224,19 +224,28 @@ def override(values: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any
     result = merged(values)
     idle = PLAIN if result.get("method") in COMPOSITIONS else COMPOSED
     for change in changes:
-        key, separator, text = change.partition("=")
-        if not separator:
-            raise UsageError(f"'{change}' is no setting; write key=value, for instance rounds=20.")
-        section, name = _place(key.strip(), idle)
-        try:
-            value: Any = tomllib.loads(f"value = {text.strip()}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = text.strip()
+        key, value = setting(change)
+        section, name = _place(key, idle)
         if section is None:
             result[name] = value
         else:
             result[section] = {**result.get(section, {}), name: value}
     return result
+
+
+def setting(change: str) -> tuple[str, Any]:
+    """Key and value of a `key=value` text; what is no TOML is taken for a text.
+
+    >>> setting("flow.passes=2"), setting("method = lot")
+    (('flow.passes', 2), ('method', 'lot'))
+    """
+    key, separator, text = change.partition("=")
+    if not separator:
+        raise UsageError(f"'{change}' is no setting; write key=value, for instance rounds=20.")
+    try:
+        return key.strip(), tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), text.strip()
 
 
 def _place(key: str, idle: Iterable[str]) -> tuple[str | None, str]:

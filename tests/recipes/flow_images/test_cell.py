@@ -1,7 +1,10 @@
 """A cell of the study is a run that goes on, and tells every figure."""
 
 import numpy as np
+import pytest
 
+from anabranch.errors import RunFolderError, UsageError
+from anabranch.recipes import cells_of, recipe
 from anabranch.recipes.studies import flow_images as study
 from anabranch.runs import RunFolder
 from tests.recipes.flow_images.cells import METHODS, cell
@@ -46,3 +49,38 @@ def test_a_cell_goes_on_with_its_run(everything):
     before = (folder.path / "metrics.jsonl").read_bytes()
     study.run(cell(out, "vanilla"))
     assert (folder.path / "metrics.jsonl").read_bytes() == before  # nothing was trained again
+
+
+def test_what_a_machine_needs_otherwise_may_be_set_and_a_finished_cell_stays_one(tmp_path):
+    (usual,), (lighter,) = (
+        cells_of(recipe("ffm-cifar10"), "smoke", tmp_path, 0, ["vanilla"], [], changes=changes)
+        for changes in ([], ["flow.passes=2", "sampling.batch=100"])
+    )
+    options = lighter.cell.options
+    assert options["flow"]["passes"] == 2 and options["sampling"] == {**usual.cell.options["sampling"], "batch": 100}
+    assert study.config_of(lighter.cell).flow.passes == 2
+    assert usual.record() == lighter.record() and "batch" not in usual.record()["options"]["sampling"]
+    assert usual.record()["options"]["flow"]["batch"] == 32  # another batch, on which figures rest
+    folder = RunFolder(usual.path)
+    folder.path.mkdir(parents=True)
+    old = {**usual.record(), "options": usual.cell.options}  # with all options, free ones too
+    folder.write_json("results.json", {"rows": []})
+    for record in (usual.record(), old):
+        folder.write_json("config.json", record)
+        assert lighter.finished()
+    folder.write_json("config.json", {**old, "options": {**old["options"], "nfe": [7]}})
+    with pytest.raises(RunFolderError, match="nfe"):
+        lighter.finished()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "sentence"),
+    [
+        ("ffm-cifar10", "flow.rate=1", r"'flow.rate' is not for --set.*flow.passes, flow.compile, sampling.batch"),
+        ("ffm-2d", "flow.passes=2", "Nothing can be set here"),
+        ("ffm-cifar10", "flow.passes", "write key=value"),
+    ],
+)
+def test_what_figures_rest_on_is_not_to_be_set(tmp_path, name, change, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        cells_of(recipe(name), "smoke", tmp_path, 0, [], [], changes=[change])

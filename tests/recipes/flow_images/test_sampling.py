@@ -15,15 +15,23 @@ from tests.recipes.flow_images.cells import cell
 
 
 def test_samples_do_not_depend_on_how_many_are_drawn_at_once(everything):
-    """Batches have their own noise, so it is the flow that must not mix rows."""
     out, _ = everything
     one = cell(out, "lot")
     config = study.config_of(one)
     velocity, device = study.velocity_of(one.folder / study.RUN, config)
     images = study.sampled(velocity, config, 0, one.options["sampling"], 2, device).images
     assert images.shape == (12, 1, 8, 8) and images.dtype == torch.uint8
-    fewer = {**one.options["sampling"], "count": 5}
-    assert torch.equal(images[:5], study.sampled(velocity, config, 0, fewer, 2, device).images)
+    for other in ({"count": 5}, {"batch": 7}, {"batch": 12}):
+        found = study.sampled(velocity, config, 0, {**one.options["sampling"], **other}, 2, device).images
+        assert torch.equal(images[: len(found)], found)
+
+
+def test_noise_is_the_same_in_all_parts_and_new_in_every_row():
+    whole = sampling.noise(3, 0, 250, 4, torch.device("cpu"))
+    parts = [sampling.noise(3, start, 30, 4, torch.device("cpu")) for start in range(0, 250, 30)]
+    assert torch.equal(torch.cat(parts)[:250], whole) and len(torch.unique(whole, dim=0)) == 250
+    assert abs(float(whole.mean())) < 0.1 and float(whole.std()) == pytest.approx(1, abs=0.1)
+    assert not torch.equal(whole, sampling.noise(4, 0, 250, 4, torch.device("cpu")))
 
 
 def test_dopri5_counts_its_evaluations_and_agrees_with_many_steps(everything):
@@ -82,11 +90,11 @@ def test_where_memory_runs_out_the_recipes_option_is_named(everything, monkeypat
     def exhausted(*arguments):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(ExhaustedError, match=r"images were sampled, 5 at a time. Lower sampling.batch \(5\)"):
+    with pytest.raises(ExhaustedError, match=r"images were sampled, 5 at a time. .* --set sampling.batch=2,"):
         study.sampled(exhausted, config, 0, one.options["sampling"], 2, device_of(config))
     eyes = study.Eyes(one.options, config, device_of(config))
     eyes.inception, eyes.batch = SimpleNamespace(features=exhausted), 250
-    with pytest.raises(ExhaustedError, match=r"looked at images, 250 at a time. Lower inception.batch \(250\)"):
+    with pytest.raises(ExhaustedError, match=r"looked at images, 250 at a time. .* --set inception.batch=125,"):
         eyes.features(torch.zeros(1, 1, 8, 8))
     with pytest.raises(ValueError, match="other"), memory.spared_option("a.batch", 1, "it was"):
         raise ValueError("other")

@@ -8,11 +8,11 @@ Options ask for more: `memorised`, the share of copies among samples of the most
 """
 
 from anabranch.recipes.studies.flow_images._cell import RUN, run, share
-from anabranch.recipes.studies.flow_images._config import config_of
+from anabranch.recipes.studies.flow_images._config import FREE, config_of
 from anabranch.recipes.studies.flow_images._curve import Curve
 from anabranch.recipes.studies.flow_images._eyes import Eyes
 from anabranch.recipes.studies.flow_images._pictures import draw
 from anabranch.recipes.studies.flow_images._sampling import sampled, velocity_of
 from anabranch.recipes.studies.flow_images._tables import tables
 
-__all__ = ["RUN", "Curve", "Eyes", "config_of", "draw", "run", "sampled", "share", "tables", "velocity_of"]
+__all__ = ["FREE", "RUN", "Curve", "Eyes", "config_of", "draw", "run", "sampled", "share", "tables", "velocity_of"]

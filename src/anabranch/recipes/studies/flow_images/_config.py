@@ -7,6 +7,8 @@ from anabranch.recipes._study import StudyCell
 from anabranch.runs import Config, from_dict, merged
 
 STUDY = "flow_images"
+# What may be set for a machine: time and memory hang on it, and of the figures nothing but the last digits.
+FREE = ("flow.passes", "flow.compile", "sampling.batch", "inception.batch")
 SECTIONS = ("data", "flow", "coupling", "potential", "semidiscrete", "images", "federation", "run")
 
 

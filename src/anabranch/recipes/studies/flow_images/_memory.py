@@ -11,7 +11,8 @@ def spared_option(option: str, size: int, what: str) -> AbstractContextManager[N
     """Within, memory that runs out becomes an error that names the recipe's option."""
     return spared(
         lambda: (
-            f"Memory ran out while {what}, {size} at a time. Lower {option} ({size}) in the recipe, or have other"
-            " programs leave more memory, and give the same command again: what was trained is kept."
+            f"Memory ran out while {what}, {size} at a time. Have fewer at once, with --set"
+            f" {option}={max(1, size // 2)}, or other programs leave more memory, and give the command again: what was"
+            " trained is kept."
         )
     )

@@ -21,6 +21,7 @@ from anabranch.runs import Config, RunFolder, device_of
 
 ADAPTIVE = "dopri5"
 ADAPTIVE_NFE = 100  # about what it takes, to know beforehand whether compiling pays
+BLOCK = 100  # images whose noise has a generator of its own
 
 
 @dataclass(frozen=True)
@@ -37,20 +38,28 @@ def sampled(
 ) -> Drawn:
     """`count` images, `batch` at once, with `nfe` evaluations of the `solver`; None: of dopri5, which takes its own.
 
-    All methods of a seed begin from the same noise. dopri5 takes the same steps for all images of a batch, and not
-    the same for the next, so that its evaluations are a mean. The clock runs from the first noise to the last byte.
+    All methods of a seed begin from the same noise, however many are sampled at once. dopri5 takes the same steps for
+    all images of a batch, and not the same for the next, so that its evaluations are a mean. The clock runs from the
+    first noise to the last byte.
     """
     colours, height, width = config.images.shape
     begun, parts, evaluations = time.perf_counter(), [], 0
     with spared_option("sampling.batch", options["batch"], "images were sampled"):
-        for number, start in enumerate(range(0, options["count"], options["batch"])):
+        for start in range(0, options["count"], options["batch"]):
             rows = min(options["batch"], options["count"] - start)
-            generator = seeds.generator(seed, "noise", number, device=device)
-            x0 = torch.randn(rows, colours * height * width, generator=generator, device=device)
+            x0 = noise(seed, start, rows, colours * height * width, device)
             flow = integrate(velocity, x0, nfe, ADAPTIVE if nfe is None else options["solver"])
             parts.append(to_bytes(flow.x1.clamp(-1, 1), (colours, height, width)).cpu())
             evaluations += flow.evaluations * rows
     return Drawn(torch.cat(parts), evaluations / options["count"], time.perf_counter() - begun)
+
+
+def noise(seed: int, start: int, rows: int, dimension: int, device: torch.device) -> Tensor:
+    """Rows (rows, dimension) of a seed's noise, from number `start` on; the same in whichever parts they are drawn."""
+    blocks = range(start // BLOCK, -(-(start + rows) // BLOCK))
+    generators = (seeds.generator(seed, "noise", block, device=device) for block in blocks)
+    drawn = [torch.randn(BLOCK, dimension, generator=generator, device=device) for generator in generators]
+    return torch.cat(drawn)[start % BLOCK :][:rows]
 
 
 def make_ready(
