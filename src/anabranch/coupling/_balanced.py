@@ -21,7 +21,7 @@ class BalancedPotential(PotentialCoupling):
 
     A holder of weight λ with a batch of B looks at the first B/λ candidates of the pool, so that it takes the share λ
     of them; f rises where the pool is under-used and falls where holders compete, until together they use every
-    candidate once. The source marginal is right from the start: whatever f is, no holder takes a candidate twice.
+    candidate once, and the source marginal is right. Whatever f is, no holder takes a candidate twice.
 
     Its dual is mean f over the pool + mean (c − f) over the batch; summed over holders, f's slope is 1 − usage.
     """
