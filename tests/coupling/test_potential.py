@@ -195,8 +195,8 @@ def test_the_square_of_the_source_is_optimal_towards_a_single_point():
 
 @pytest.mark.parametrize("kind", ["potential", "entropic", "balanced"])
 def test_in_many_dimensions_zero_takes_short_noises_and_the_square_does_not(kind):
-    """d = 200: ‖x0‖² has mean 200 and deviation 20. What is most like x1 has the largest of 64 to 1 280 normal numbers in
-    its direction, whose square is 6 to 11."""
+    """d = 200: ‖x0‖² has mean 200 and deviation 20. What is most like x1 has the largest of 64 to 1 280 normal numbers
+    in its direction, whose square is 6 to 11."""
     d = 200
     x = shape("gaussian", d).points(400, generator(0, "data"))
     points = Points(5 * x / x.norm(dim=1, keepdim=True), torch.zeros(400, dtype=torch.long))

@@ -9,8 +9,9 @@ from anabranch.cli._verbs import app
 from anabranch.data import Pixels
 from anabranch.engines._trial import write_sites
 from anabranch.errors import UsageError
-from anabranch.runs import build_silos, from_dict, train
+from anabranch.runs import build_silos, from_dict, resume, train
 from anabranch.sites import open_site
+from tests.runs.test_resume import Killed, assert_same_end, killer
 
 IMAGES = {"shape": [1, 8, 8], "channels": 4, "multipliers": [1, 2], "blocks": 1, "attention": [], "dropout": 0.0}
 QUICK = {
@@ -105,3 +106,22 @@ def test_sites_of_a_trial_hold_the_same_bytes_and_mirror_them_alike(tmp_path, fl
     for silo in build_silos(settings)[0]:
         held = open_site(tmp_path / silo.name).silo.data
         assert held.bytes.cpu().equal(silo.data.bytes.cpu()) and len(held) == len(silo.data) and held.flip == flip
+
+
+@pytest.mark.parametrize("coupling", ["minibatch", "potential", "balanced", "semidiscrete"])
+def test_a_run_that_was_killed_ends_bit_equal(tmp_path, coupling):
+    """With dropout, mirror images and a potential of convolutions, which two dimensions do not have."""
+    settings = config(
+        data={"flip": "points" if coupling == "semidiscrete" else "random"},
+        flow={"rounds": 6},
+        images={"dropout": 0.2},
+        coupling={"name": coupling, "candidates": 8},
+        potential={"network": "cnn-potential", "square": True, "before": 1, "every": 1, "batch": 8},
+        semidiscrete={"rounds": 6, "count": 16, "noises": 64, "block": 16},
+        run={"checkpoint_every": 2},
+    )
+    train(settings, tmp_path / "whole")
+    with pytest.raises(Killed):
+        train(settings, tmp_path / "killed", killer(5))
+    resume(tmp_path / "killed")
+    assert_same_end(tmp_path / "killed", tmp_path / "whole")
