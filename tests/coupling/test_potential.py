@@ -11,7 +11,6 @@ from torch import nn
 from anabranch.coupling import BalancedPotential, EntropicPotential, GlobalPotential
 from anabranch.data import Cloud, Points, shape
 from anabranch.errors import UsageError
-from anabranch.flow import half_square, network
 from anabranch.seeds import generator
 
 SHIFT = torch.tensor([2.0, -1.0])
@@ -184,38 +183,3 @@ def test_impossible_options_are_refused():
             BalancedPotential(optimal, weight)
     with pytest.raises(UsageError, match="did you mean 'descent'"):
         GlobalPotential(optimal, transform="decent")
-
-
-def test_the_square_of_the_source_is_optimal_towards_a_single_point():
-    """To one point all x0 go, so none may be preferred: c − f must not depend on x0, and it is ½‖x0‖² at x1 = 0."""
-    x = shape("gaussian", 5).points(50, generator(0, "x"))
-    torch.testing.assert_close(x.square().sum(1) / 2 - half_square(x), torch.full((50,), 2.5))
-    assert float(half_square(shape("gaussian", 5).points(4000, generator(1, "x"))).mean()) == pytest.approx(0, abs=0.1)
-
-
-@pytest.mark.parametrize("kind", ["potential", "entropic", "balanced"])
-def test_in_many_dimensions_zero_takes_short_noises_and_the_square_does_not(kind):
-    """d = 200: ‖x0‖² has mean 200 and deviation 20. What is most like x1 has the largest of 64 to 1 280 normal numbers
-    in its direction, whose square is 6 to 11."""
-    d = 200
-    x = shape("gaussian", d).points(400, generator(0, "data"))
-    points = Points(5 * x / x.norm(dim=1, keepdim=True), torch.zeros(400, dtype=torch.long))
-
-    def lengths(f):
-        couplings = {
-            "potential": GlobalPotential(f, 64),
-            "entropic": EntropicPotential(f, 64, 1.0),
-            "balanced": BalancedPotential(f, 0.1),
-        }
-        pairs = call(couplings[kind], points=points, source=shape("gaussian", d))
-        return float(pairs.x0.square().sum(1).mean())
-
-    assert lengths(lambda x: torch.zeros(len(x))) < d - 15
-    assert d < lengths(half_square) < d + 15
-
-
-@pytest.mark.parametrize(("name", "options"), [("potential-mlp", {}), ("cnn-potential", {"shape": (1, 4, 4)})])
-def test_networks_are_added_to_the_square(name, options):
-    x = shape("gaussian", 16).points(7, generator(0, "x"))
-    plain, squared = (network(name, 16, 0, **options, **more)(x) for more in ({}, {"square": True}))
-    torch.testing.assert_close(squared - plain, half_square(x))

@@ -116,7 +116,7 @@ def test_a_run_that_was_killed_ends_bit_equal(tmp_path, coupling):
         flow={"rounds": 6},
         images={"dropout": 0.2},
         coupling={"name": coupling, "candidates": 8},
-        potential={"network": "cnn-potential", "square": True, "before": 1, "every": 1, "batch": 8},
+        potential={"network": "cnn-potential", "before": 1, "every": 1, "batch": 8},
         semidiscrete={"rounds": 6, "count": 16, "noises": 64, "block": 16},
         run={"checkpoint_every": 2},
     )

@@ -12,7 +12,7 @@ from anabranch.flow import conditioning, unet
 from anabranch.flow._average import MovingAverage
 from anabranch.flow._compiled import attempt, compile_in_place, is_compiled
 from anabranch.flow._convolutions import convolutions
-from anabranch.flow._networks import PotentialMLP, VelocityMLP, half_square, network, register_network
+from anabranch.flow._networks import PotentialMLP, VelocityMLP, network, register_network
 from anabranch.flow._paths import (
     BridgePath,
     LinearPath,
@@ -44,7 +44,6 @@ __all__ = [
     "compile_in_place",
     "conditioning",
     "convolutions",
-    "half_square",
     "integrate",
     "is_compiled",
     "network",

@@ -90,30 +90,15 @@ class VelocityMLP(nn.Module):
 
 @register_network("potential-mlp")
 class PotentialMLP(nn.Module):
-    """A scalar potential f(x): `layers` hidden layers of `hidden` ReLU units. x (n, d) gives (n,).
+    """A scalar potential f(x): `layers` hidden layers of `hidden` ReLU units. x (n, d) gives (n,)."""
 
-    With `square`, it is added to ½‖x‖²: see `half_square`.
-    """
-
-    def __init__(self, dimension: int, hidden: int = 128, layers: int = 3, square: bool = False) -> None:
+    def __init__(self, dimension: int, hidden: int = 128, layers: int = 3) -> None:
         super().__init__()
         self.stack = _stack(dimension, hidden, layers, 1, nn.ReLU)
-        self.square = square
 
     def forward(self, x: Tensor) -> Tensor:
         potential: Tensor = self.stack(x).squeeze(-1)
-        return potential + half_square(x) if self.square else potential
-
-
-def half_square(x: Tensor) -> Tensor:
-    """½(‖x‖² − d) of each row of x (n, d): where a potential of the source may begin.
-
-    With the cost c = ½‖x0 − x1‖², c − f is ½‖x0‖² − x0·x1 − f(x0), but for what x0 does not change. A potential of zero
-    makes x1 take short x0, and the more dimensions there are, the less a network finds its way to ½‖x0‖² itself. From
-    here on x1 takes the x0 that is most like it, short or long: potentials of the cost −x0·x1, whose optimal plans are
-    those of c. d keeps values small where x is standard normal.
-    """
-    return (x.square().sum(-1) - x.shape[-1]) / 2
+        return potential
 
 
 def _stack(inputs: int, hidden: int, layers: int, outputs: int, activation: type[nn.Module]) -> nn.Sequential:

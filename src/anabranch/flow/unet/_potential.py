@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from anabranch.errors import UsageError
-from anabranch.flow._networks import half_square, register_network
+from anabranch.flow._networks import register_network
 from anabranch.flow.unet._configuration import check_shape
 from anabranch.flow.unet._spectral import SpectralConv, normalised
 
@@ -29,8 +29,7 @@ class ImagePotential(nn.Module):
     Rows may be more precise than parameters, in whose type all is computed. `channels_last` says how maps and weights
     lie in memory, which changes speed and nothing else.
 
-    Convolutions shrink what they see and the linear layer alone sets the scale of f; `scale` multiplies it. With
-    `square`, f is added to ½‖x‖² (`half_square`).
+    Convolutions shrink what they see and the linear layer alone sets the scale of f; `scale` multiplies it.
     """
 
     def __init__(
@@ -39,7 +38,6 @@ class ImagePotential(nn.Module):
         shape: Sequence[int] = (3, 32, 32),
         widths: Sequence[int] = (64, 64, 128, 128, 256, 256),
         scale: float = 1.0,
-        square: bool = False,
         channels_last: bool = False,
     ) -> None:
         super().__init__()
@@ -48,7 +46,7 @@ class ImagePotential(nn.Module):
             raise UsageError(f"Layers cannot have widths {tuple(widths)}. Give whole numbers, one or more.")
         if not 0 < scale < math.inf:
             raise UsageError(f"A potential cannot be scaled by {scale}. Give a positive number.")
-        self.shape, self.scale, self.square = tuple(shape), scale, square
+        self.shape, self.scale = tuple(shape), scale
         self.order = torch.channels_last if channels_last else torch.contiguous_format
         strides = _strides(max(shape[1:]), len(widths))
         layers = zip(pairwise([shape[0], *widths]), strides, strict=True)
@@ -73,8 +71,7 @@ class ImagePotential(nn.Module):
         for layer, weight in zip(self.layers, weights, strict=True):
             h = F.silu(layer(h, weight))
         values: Tensor = self.head(h.mean(dim=(2, 3))).squeeze(-1)
-        found = self.scale * values.to(x.dtype)
-        return found + half_square(x) if self.square else found
+        return self.scale * values.to(x.dtype)
 
 
 def _strides(side: int, layers: int) -> list[int]:

@@ -241,8 +241,6 @@ def potential_network(
     options: dict[str, object] = {"hidden": chosen.hidden, "layers": chosen.layers}
     if chosen.network in IMAGE_NETWORKS:
         options = {"shape": settings.images.shape} | layout(settings, place)
-    if chosen.square:  # a network of one's own may not know it
-        options["square"] = True
     return network(chosen.network, dimension, seed, **options).to(place, settings.flow.dtype)
 
 

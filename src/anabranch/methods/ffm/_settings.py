@@ -170,11 +170,10 @@ def _minibatch(options: CouplingSettings, weight: float) -> Coupling:
 class PotentialSettings:
     """The shared potential: `before` updates ahead of the flow, then one every `every` rounds (0: frozen).
 
-    Its `network` is a "potential-mlp", or for images a "cnn-potential"; with `square` it is added to ½‖x‖².
+    Its `network` is a "potential-mlp", or for images a "cnn-potential".
     """
 
     network: str = "potential-mlp"
-    square: bool = False
     hidden: int = 128
     layers: int = 3
     before: int = 5000
