@@ -4,6 +4,8 @@ From q0 = N(0, I) to its translate by s the optimal map is x0 ↦ x0 + s. At the
 ∇f(x0) = x0 − x1 = −s, hence f(x0) = −s·x0, and the cost is ½‖s‖².
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -165,6 +167,22 @@ class TestBalanced:
         used[call(BalancedPotential(lambda x: values.detach(), 0.4), "draw", size=32).index0] = 1
         assert torch.allclose(values.grad, 1 / 80 - used / 32, atol=1e-6)
 
+    @pytest.mark.parametrize(("most", "reach"), [(float("inf"), 320), (10.0, 320), (2.0, 64), (1.5, 48), (1.0, 32)])
+    def test_no_more_of_the_pool_is_looked_at_than_it_may(self, most, reach):
+        coupling = BalancedPotential(optimal, 0.1, most)
+        assert coupling.reach(32) == reach
+        assert int(call(coupling, size=32).index0.max()) < reach
+
+    def test_the_fewer_it_may_look_at_the_fairer_a_sample_of_the_source_and_with_one_batch_all_are_taken(self):
+        """Without a potential, points about (2, −1) take what is near to them: sources whose mean is off by so much."""
+        nothing = BalancedPotential(lambda x: torch.zeros(len(x)), 0.05)
+        off = [
+            float(call(replace(nothing, most=most), size=64).x0.mean(0).norm()) for most in (float("inf"), 3.0, 1.25)
+        ]
+        assert off[0] > 1.5 > off[1] > 0.5 > off[2]
+        taken = call(replace(nothing, most=1.0), size=64).index0
+        assert taken.sort().values.tolist() == list(range(64))
+
     def test_a_potential_moves_holders_off_contested_candidates(self):
         """Candidates whose f is very low are left alone."""
         pairs = call(BalancedPotential(lambda x: torch.where(x[:, 0] > 0, -1e3, 0.0), 0.25), size=32)
@@ -181,5 +199,8 @@ def test_impossible_options_are_refused():
     for weight in (0.0, -0.5, 1.2, float("nan")):
         with pytest.raises(UsageError, match=r"\(0, 1\]"):
             BalancedPotential(optimal, weight)
+    for most in (0.5, 0.0, -1.0, float("nan")):
+        with pytest.raises(UsageError, match="a batch needs one or more"):
+            BalancedPotential(optimal, 0.5, most)
     with pytest.raises(UsageError, match="did you mean 'descent'"):
         GlobalPotential(optimal, transform="decent")

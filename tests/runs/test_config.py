@@ -26,6 +26,7 @@ def test_a_config_survives_json():
         ({"flow": {"average": 1.0}}, "lies in [0, 1)"),
         ({"coupling": {"name": "minibach"}}, "did you mean 'minibatch'"),
         ({"coupling": {"group": 0}}, "at least one"),
+        ({"coupling": {"pool": 0.5}}, "coupling.pool is 0.5; give 1 or more"),
         ({"flow": {"path": "target"}, "coupling": {"name": "minibatch"}}, "ignores x0"),
         ({"semidiscrete": {"count": 0}}, "must be at least 1"),
         ({"seed": 1.5}, "seed is 1.5"),

@@ -23,20 +23,27 @@ class BalancedPotential(PotentialCoupling):
     of them; f rises where the pool is under-used and falls where holders compete, until together they use every
     candidate once, and the source marginal is right. Whatever f is, no holder takes a candidate twice.
 
+    With `most`, a holder looks at no more than that many times B. While f is poor, the few out of many that are near to
+    a holder's points are no fair sample of the source; with few to choose from they nearly are, whatever f is, and with
+    B (`most` 1) they are: local OT. f still makes what all holders take together even.
+
     Its dual is mean f over the pool + mean (c − f) over the batch; summed over holders, f's slope is 1 − usage.
     """
 
     potential: Potential
     weight: float
+    most: float = math.inf
     assigns = True  # a point that is twice in a batch makes a tie
 
     def __post_init__(self) -> None:
         if not 0 < self.weight <= 1:
             raise UsageError(f"A weight of {self.weight} was given to a holder; it must lie in (0, 1].")
+        if not self.most >= 1:
+            raise UsageError(f"A pool of at most {self.most} batches was asked for; a batch needs one or more.")
 
     def reach(self, size: int) -> int:
-        """B/λ."""
-        return math.ceil(size / self.weight - 1e-9)
+        """B/λ, or as many as it may."""
+        return math.ceil(size * min(1 / self.weight, self.most) - 1e-9)
 
     def drawn(self, data: Samples, source: Source, size: int, generator: torch.Generator, pool: Tensor) -> Drawn:
         """A fresh batch, and the beginning of the pool that all holders see."""

@@ -184,8 +184,8 @@ def cost_of_step(settings: FlowMatching, dimension: int, weight: float) -> StepC
         size, layers, hidden = (max(getattr(s, n) for s in (flow, potential)) for n in ("batch", "layers", "hidden"))
         pool = max(0, coupling.candidates)
         repeats += max(0, coupling.descent_steps) if coupling.transform == "descent" else 0
-    if coupling.name == "balanced":  # the pool is 1/λ batches; less than a millionth of all is nobody's share
-        pool = math.ceil(size / max(weight, 1e-6))
+    if coupling.name == "balanced":  # the pool is 1/λ batches at most; less than a millionth of all is nobody's share
+        pool = math.ceil(size * min(1 / max(weight, 1e-6), coupling.pool or math.inf))
     elif coupling.name == "minibatch":
         pool = size
     network = layers * (hidden * (hidden + dimension) + _LAYER)
@@ -253,7 +253,7 @@ def potential_coupling(settings: FlowMatching, weight: float, potential: nn.Modu
         )
     if options.name == "entropic":
         return EntropicPotential(potential, options.candidates, options.epsilon)
-    return BalancedPotential(potential, weight)
+    return BalancedPotential(potential, weight, options.pool or math.inf)
 
 
 def evaluated(field: nn.Module, settings: FlowMatching, x: Tensor, t: Tensor) -> Tensor:

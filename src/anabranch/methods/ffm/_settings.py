@@ -134,8 +134,9 @@ class CouplingSettings:
 
     `solver`, `replacement` and `epsilon` belong to minibatch OT: "exact", "sinkhorn", or "auto", which is exact but for
     batches of more than 512 on a GPU, with ε at most 0.002. `candidates`, `transform`, `descent_steps` and
-    `descent_rate` belong to the potential couplings, `epsilon` to the entropic one as well. `group` is the least number
-    of points that an answer of the semi-discrete coupling may rest on: 1 is bare, more is protected.
+    `descent_rate` belong to the potential couplings, `epsilon` to the entropic one as well; `pool`, in batches, is the
+    most that the balanced one looks at, 0 as many as a silo's weight asks for. `group` is the least number of points
+    that an answer of the semi-discrete coupling may rest on: 1 is bare, more is protected.
     """
 
     name: str = "independent"
@@ -146,11 +147,14 @@ class CouplingSettings:
     transform: str = "candidates"
     descent_steps: int = 5
     descent_rate: float = 0.5
+    pool: float = 0.0
     group: int = 1
 
     def __post_init__(self) -> None:
         if self.name not in coupling_names():
             raise unknown("coupling", self.name, coupling_names())
+        if self.pool and not self.pool >= 1:
+            raise UsageError(f"coupling.pool is {self.pool}; give 1 or more, in batches, or 0 for no limit.")
         if self.group < 1:
             raise UsageError(f"Groups of {self.group} points were asked for; a group holds at least one.")
 
