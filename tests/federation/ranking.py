@@ -278,6 +278,7 @@ def main(folder):
     ranks = Ranks.here()
     seen = {"left": left(ranks)}
     seen |= {"exchanges": exchanges(ranks), "training": training(folder), "looked": looked_at(folder, ranks)}
+    seen["clock"] = ranks.clock(2.5 + ranks.number)
     seen["counted"] = counted(folder)
     seen["interrupted"] = interrupted(folder, ranks)
     with suppress(Paused):

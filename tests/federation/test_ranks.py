@@ -171,6 +171,7 @@ class TestTraining:
 
     def test_rank_0_has_the_clock_and_looks_alone(self, folder, seen):
         assert [one["looked"] for one in seen] == [[1], []]
+        assert [one["clock"] for one in seen] == [2.5, 2.5]
         assert RunFolder(folder / "looked").read_json("results.json")["rounds"] == 1
 
     def test_rounds_that_are_looked_at_are_the_same_for_all_and_rank_0_looks(self, seen):

@@ -1,5 +1,6 @@
 """Training that ends by the clock, is saved by it, and is looked at while it stands."""
 
+import math
 import time
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 import anabranch.runs._clock as clock_module
 import anabranch.runs._drive as drive
 from anabranch.errors import UsageError
-from anabranch.federation import Ranks
+from anabranch.federation import Ranks, ServerOptimizer
 from anabranch.runs import Clock, Looks, Notes, RunFolder, from_dict, resume, train
 from tests.runs.tiny import tiny
 
@@ -67,11 +68,43 @@ def test_with_time_to_spare_all_rounds_are_done(tmp_path):
     assert RunFolder(tmp_path).read_json("results.json")["rounds"] == 12
 
 
-def test_a_falling_rate_that_is_cut_off_is_told(tmp_path, hands):
-    said = []
-    config = tiny(run={"minutes": 1.0}, flow={"schedule": "cosine"})
-    train(config, tmp_path, ten_seconds_a_round(hands, say=said.append))
-    assert any("rate was to fall" in sentence for sentence in said)
+def rates(monkeypatch):
+    """The rate of every step of the flow, as it is aimed at."""
+    found, rate_at = [], ServerOptimizer.rate_at
+
+    def noted(self, step, spent=0.0):
+        found.append(rate_at(self, step, spent))
+        return found[-1]
+
+    monkeypatch.setattr(ServerOptimizer, "rate_at", noted)
+    return found
+
+
+def falling(*shares):
+    """Half a cosine's values."""
+    return [pytest.approx(0.5 * (1 + math.cos(math.pi * share))) for share in shares]
+
+
+def test_a_falling_rate_ends_with_the_minutes(tmp_path, hands, monkeypatch):
+    found = rates(monkeypatch)
+    config = tiny(run={"minutes": 1.0}, flow={"schedule": "cosine", "rate": 1.0, "rounds": 10**6})
+    train(config, tmp_path, ten_seconds_a_round(hands))
+    # Ten seconds come with the note of a round, so a step knows of all rounds but the one before it.
+    assert found == falling(0, 0, *(ten / 6 for ten in range(1, 6)))
+
+
+def test_a_falling_rate_has_the_time_that_is_left_to_the_flow(tmp_path, hands, monkeypatch):
+    found = rates(monkeypatch)
+    flow = {"schedule": "cosine", "rate": 1.0, "rounds": 10**6}
+    config = tiny(run={"minutes": 6.0}, coupling={"name": "semidiscrete"}, flow=flow)  # 30 + 2 rounds before it
+    train(config, tmp_path, ten_seconds_a_round(hands))
+    assert found == falling(0, *(ten / 5 for ten in range(1, 5)))  # 310 seconds are over when it begins
+
+
+def test_rounds_that_end_sooner_than_the_minutes_lead_the_rate(tmp_path, monkeypatch):
+    found = rates(monkeypatch)
+    train(tiny(run={"minutes": 99.0}, flow={"schedule": "cosine", "rate": 1.0}), tmp_path)
+    assert found == falling(*(step / 12 for step in range(12)))
 
 
 def test_a_run_that_is_continued_has_the_minutes_that_are_left(tmp_path, hands):

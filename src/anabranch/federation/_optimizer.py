@@ -19,8 +19,8 @@ SCHEDULES = ("constant", "cosine")
 class ServerOptimizer:
     """How the server follows an aggregate: "adam" or "sgd", a `rate`, its `schedule` over `rounds`, an optional clip.
 
-    A `warm_up` of k rounds raises the rate linearly; "cosine" lets it fall towards zero at the end. `clip` bounds the
-    norm of the aggregate, not of any silo's answer.
+    A `warm_up` of k rounds raises the rate linearly; "cosine" lets it fall towards zero at the end, of the rounds or of
+    something else that is spent sooner. `clip` bounds the norm of the aggregate, not of any silo's answer.
     """
 
     name: str = "adam"
@@ -42,11 +42,11 @@ class ServerOptimizer:
             if not getattr(self, name) >= 0:
                 raise UsageError(f"A {name} of {getattr(self, name)} was given; it must not be negative.")
 
-    def rate_at(self, step: int) -> float:
-        """The learning rate of step 0, 1, …"""
+    def rate_at(self, step: int, spent: float = 0.0) -> float:
+        """The learning rate of step 0, 1, …, where training is through to a share of `spent` at least."""
         rate = self.rate * min(1.0, (step + 1) / self.warm_up) if self.warm_up else self.rate
         if self.schedule == "cosine":
-            rate *= 0.5 * (1 + math.cos(math.pi * min(1.0, step / max(1, self.rounds))))
+            rate *= 0.5 * (1 + math.cos(math.pi * min(1.0, max(spent, step / max(1, self.rounds)))))
         return rate
 
     def begin(self, parameters: dict[str, Tensor]) -> OptimizerState:
@@ -60,12 +60,17 @@ def _laid_out_like(leaf: Tensor, slope: Tensor) -> Tensor:
 
 
 class OptimizerState:
-    """Parameters on their way, with the optimiser's moments."""
+    """Parameters on their way, with the optimiser's moments.
+
+    `spent` is the share of training that is over by something else than steps, by a clock for one: whoever has it
+    writes it here, and a falling rate follows whichever is further. It is no part of the state.
+    """
 
     def __init__(self, settings: ServerOptimizer, parameters: dict[str, Tensor]) -> None:
         self.settings = settings
         self.parameters = parameters
         self.steps = 0
+        self.spent = 0.0
         first = next(iter(parameters.values()))
         self._rate: float | Tensor = torch.zeros((), device=first.device) if first.is_cuda else 0.0
         self._moments: dict[str, list[Tensor]] = {}
@@ -85,7 +90,7 @@ class OptimizerState:
 
     def aim(self) -> None:
         """Sets the rate of the next move; on a GPU it is written to where a recorded move reads it."""
-        rate = self.settings.rate_at(self.steps)
+        rate = self.settings.rate_at(self.steps, self.spent)
         if isinstance(self._rate, Tensor):
             self._rate.fill_(rate)
         else:

@@ -68,6 +68,10 @@ class Ranks:
         """What rank 0 says: for what follows from a clock or a person."""
         return self.any(flag and self.first)
 
+    def clock(self, seconds: float) -> float:
+        """What rank 0's clock shows, to a microsecond; that of a process which is alone as it is."""
+        return seconds if self.count == 1 else self.largest(int(1e6 * seconds) if self.first else 0) / 1e6
+
     def largest(self, value: int) -> int:
         """The largest of all their values."""
         if self.count == 1:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -54,6 +54,30 @@ class Clock:
         finally:
             _finish()
             self._since = time.monotonic()
+
+
+class Budget:
+    """The minutes that a run may train, if they are limited. What comes before the flow is always finished, and counts.
+
+    A run that goes on has `records`, the rounds that it logged.
+    """
+
+    def __init__(self, config: Config, server: Server, records: Sequence[dict[str, Any]]) -> None:
+        self._limit, self._server = 60 * config.run.minutes, server
+        self._before = server.rounds - server.phases[-1].rounds
+        self._begun = max((r.get("seconds", 0.0) for r in records if r["round"] <= self._before), default=0.0)
+
+    def __bool__(self) -> bool:
+        return self._limit > 0
+
+    def spend(self, number: int, seconds: float) -> bool:
+        """Says whether they are used up after round `number`; and to the flow, how much of its own time is."""
+        if number <= self._before:
+            self._begun = seconds
+        own = self._limit - self._begun
+        if isinstance(self._server, FlowServer):
+            self._server.spend(min(1.0, (seconds - self._begun) / own) if own > 0 else 1.0)
+        return number > self._before and self._limit <= seconds
 
 
 class Looking:

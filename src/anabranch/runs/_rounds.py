@@ -10,7 +10,7 @@ from anabranch.federation import Federation, Ranks
 from anabranch.methods.dcfm import CompositionServer
 from anabranch.methods.ffm import Progress
 from anabranch.runs._build import Assembly
-from anabranch.runs._clock import Clock, Looking, Server
+from anabranch.runs._clock import Budget, Clock, Looking, Server
 from anabranch.runs._config import Config
 from anabranch.runs._folder import Checkpoint, RunFolder
 from anabranch.runs._interrupts import interrupts, stopping
@@ -29,7 +29,8 @@ def train_rounds(
     records = folder.metrics()
     folder.truncate_metrics(done)
     earlier = saved = max((r.get("seconds", 0.0) for r in records if r["round"] <= done), default=0.0)
-    if _over(config, server, done, earlier):
+    budget = Budget(config, server, records)
+    if budget and budget.spend(done, earlier):
         return earlier
     remarks = server.warnings  # into the log once, with its next line
     clock, looking = Clock(earlier), Looking(notes.looks, config, server, done, earlier, ranks)
@@ -38,7 +39,7 @@ def train_rounds(
         folder.log() as log,
     ):
         for progress in server.run(done):
-            over = bool(config.run.minutes) and ranks.decided(_over(config, server, progress.round, clock.seconds))
+            over = bool(budget) and budget.spend(progress.round, ranks.clock(clock.seconds))
             last = over or progress.round == progress.rounds
             if isinstance(server, CompositionServer) and progress.phase == "experts":
                 keep_experts(folder, server)
@@ -59,7 +60,10 @@ def train_rounds(
                 notes.say(f"Stopped after round {progress.round}; continue with: anabranch resume {folder.path}")
                 raise KeyboardInterrupt
             if over:
-                notes.say(_ending(config, progress))
+                notes.say(
+                    f"{config.run.minutes:g} minutes of training are over, after round {progress.round} of"
+                    f" {progress.rounds}."
+                )
                 break
     return clock.seconds
 
@@ -73,23 +77,10 @@ def _facts(server: Server, config: Config, assembly: Assembly) -> dict[str, Any]
     return known
 
 
-def _over(config: Config, server: Server, number: int, seconds: float) -> bool:
-    """Whether the minutes are used up; what comes before the flow is always finished, and counts."""
-    started = number > server.rounds - server.phases[-1].rounds
-    return started and 0 < 60 * config.run.minutes <= seconds
-
-
 def _saves(config: Config, server: Server, number: int, since: float, ranks: Ranks) -> bool:
     """Whether a checkpoint is due: by its round, or so many seconds after the last one."""
     every, limit = config.run.checkpoint_every or max(1, server.rounds // 20), 60 * config.run.checkpoint_minutes
     return number % every == 0 or (limit > 0 and ranks.decided(limit <= since))
-
-
-def _ending(config: Config, progress: Progress) -> str:
-    found = f"{config.run.minutes:g} minutes of training are over, after round {progress.round} of {progress.rounds}."
-    if config.flow.schedule == "constant" or progress.round == progress.rounds:
-        return found
-    return f"{found} The rate was to fall until the last one; lower flow.rounds to what the minutes suffice for."
 
 
 def _save(folder: RunFolder, server: Server, number: int, facts: dict[str, Any]) -> None:

@@ -188,7 +188,8 @@ class RunSettings:
     where there is one.
 
     `checkpoint_minutes` saves after so many minutes as well, whatever rounds take. `minutes` ends training once it took
-    so long, if not all rounds were done before (0: it takes what it takes); then the last round depends on the machine.
+    so long, if not all rounds were done before (0: it takes what it takes); then the last round depends on the machine,
+    and a rate that falls ("cosine") ends with the minutes.
     """
 
     log_every: int = 10

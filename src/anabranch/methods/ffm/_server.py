@@ -78,6 +78,10 @@ class FlowServer(Phased):
         forget_pass()  # silos of this process hold the memory of a whole pass, which samples may need
         return FlowVelocity(self.network, self.settings, self.average.parameters if averaged else self.parameters)
 
+    def spend(self, share: float) -> None:
+        """Says that so much of the flow's training is over by the clock: a falling rate is to end with it."""
+        self.optimizer.spent = share
+
     @staticmethod
     def velocity_of(
         settings: FlowMatching,
