@@ -8,8 +8,8 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,8 +197,7 @@ def _run(todo: Sequence[AnyCell], cells: Sequence[AnyCell], jobs: int, watch: Wa
                 while (cell := queue.first()) is not None and len(running) < (1 if cell.alone else jobs):
                     with _interrupts_later():  # a worker begins like this, and would fail on Ctrl-C as it imports
                         running[pool.submit(_work, queue.take())] = cell
-                finished, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
-                for future in finished:
+                for future in _finished(running):
                     cell = running.pop(future)
                     if isinstance(error := future.exception(), BusyError):
                         queue.met(cell)
@@ -211,6 +210,18 @@ def _run(todo: Sequence[AnyCell], cells: Sequence[AnyCell], jobs: int, watch: Wa
             pool.shutdown(wait=True, cancel_futures=True)  # each cell saves a checkpoint on the same Ctrl-C
             raise
     return failures
+
+
+def _finished(running: Collection[Future[None]], patience: float = 1.0) -> list[Future[None]]:
+    """Those that are done, once there are any or patience is over.
+
+    It sleeps, since Ctrl-C that comes while a lock is waited for can end in an error about the lock."""
+    until = time.monotonic() + patience
+    while True:
+        done = [future for future in running if future.done()]
+        if done or not running or time.monotonic() >= until:
+            return done
+        time.sleep(0.02)
 
 
 @contextmanager
