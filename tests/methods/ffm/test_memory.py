@@ -32,7 +32,7 @@ def test_images_name_their_channels(lab):
     settings = lab.settings("potential", every=1)
     pictures = replace(settings, flow=replace(settings.flow, network="unet"), images=ImageSettings((3, 32, 32)))
     sentence = remedy(pictures, "flow")
-    assert "images.channels (128)" in sentence and "potential.batch (24)" in sentence
+    assert "images.channels (128)" in sentence and "potential.batch (24) or coupling.candidates (" in sentence
 
 
 def test_the_potential_names_its_own_batch(lab, monkeypatch):

@@ -23,12 +23,13 @@ def remedy(settings: FlowMatching, phase: str) -> str:
     """What to lower, with what it is now."""
     flow, coupling, images = settings.flow, settings.coupling, settings.images
     width = f"images.channels ({images.channels})" if flow.network in IMAGE_NETWORKS else f"flow.hidden ({flow.hidden})"
+    pairs = f"potential.batch ({settings.potential.batch}) or coupling.candidates ({coupling.candidates})"
     if phase == "potential":
-        return f"lower potential.batch ({settings.potential.batch}) or coupling.candidates ({coupling.candidates})"
+        return f"lower {pairs}"
     if phase in ("duals", "assign"):
         options = settings.semidiscrete
         return f"lower semidiscrete.block ({options.block}) or semidiscrete.count ({options.count})"
     lower = f"raise flow.passes ({flow.passes}), which changes no result, or lower flow.batch ({flow.batch}) or {width}"
     if settings.potential.every and coupling.name in POTENTIAL_COUPLINGS:
-        return f"{lower}; or potential.batch ({settings.potential.batch})"
+        return f"{lower}; or {pairs}"
     return lower
