@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anabranch.errors import UsageError
-from anabranch.flow import BridgePath, LinearPath, TargetPath, VariancePreservingPath, path
+from anabranch.flow import BridgePath, LinearPath, TargetPath, VariancePreservingPath, path, times_at
 from anabranch.seeds import generator
 
 PATHS = [
@@ -143,3 +143,23 @@ def test_pairs_and_times_must_fit():
         LinearPath().sample(x0, x0, torch.tensor(0.5))
     with pytest.raises(UsageError, match="alike"):
         LinearPath().sample(x0, torch.zeros(1, 2), torch.zeros(4))
+
+
+def test_uniform_times_are_the_chances_themselves():
+    chances = torch.rand(8, generator=generator(0, "times"))
+    assert times_at(chances) is chances
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(0.0, 1.0), (1.2, 0.5)])
+def test_the_logit_of_other_times_is_normal(mean, deviation):
+    chances = (torch.arange(10_000, dtype=torch.float64) + 0.5) / 10_000  # all quantiles alike
+    logit = torch.logit(times_at(chances, (mean, deviation)))
+    assert float(logit.mean()) == pytest.approx(mean, abs=1e-9)
+    assert float(logit.std()) == pytest.approx(deviation, rel=1e-3)
+    share = float((logit < mean + deviation).double().mean())
+    assert share == pytest.approx(0.5 * (1 + math.erf(math.sqrt(0.5))), abs=1e-4)
+
+
+def test_the_ends_of_the_chances_are_times_as_well():
+    ends = times_at(torch.tensor([0.0, 1.0]), (0.0, 1.0))
+    assert ends.tolist() == [0.0, 1.0]

@@ -25,6 +25,10 @@ def test_a_config_survives_json():
         ({"flow": 3}, "must be a section"),
         ({"flow": {"average": 1.0}}, "lies in [0, 1)"),
         ({"coupling": {"name": "minibach"}}, "did you mean 'minibatch'"),
+        ({"flow": {"times": [1.0]}}, "flow.times is [1.0]; give a mean and a positive deviation"),
+        ({"flow": {"times": [0.0, 0.0]}}, "a positive deviation"),
+        ({"flow": {"times": [0.0, float("inf")]}}, "a positive deviation"),
+        ({"flow": {"times": "early"}}, "flow.times is 'early'"),
         ({"coupling": {"group": 0}}, "at least one"),
         ({"coupling": {"pool": 0.5}}, "coupling.pool is 0.5; give 1 or more"),
         ({"flow": {"path": "target"}, "coupling": {"name": "minibatch"}}, "ignores x0"),
@@ -40,6 +44,7 @@ def test_bad_values_get_a_sentence(values, words):
 
 def test_whole_numbers_stand_for_floats():
     assert from_dict({"flow": {"rate": 1}}).flow.rate == 1.0
+    assert from_dict({"flow": {"times": [0, 1]}}).flow.times == (0.0, 1.0)
 
 
 def test_bare_keys_belong_to_the_first_section_that_has_them():

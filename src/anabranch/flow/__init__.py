@@ -21,6 +21,7 @@ from anabranch.flow._paths import (
     TargetPath,
     VariancePreservingPath,
     path,
+    times_at,
 )
 from anabranch.flow._price import RowCost, price_of_row
 from anabranch.flow._recorded import Recorded
@@ -50,5 +51,6 @@ __all__ = [
     "path",
     "price_of_row",
     "register_network",
+    "times_at",
     "unet",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +24,19 @@ class PathSample:
     x_t: Tensor
     u_t: Tensor
     t: Tensor
+
+
+def times_at(chances: Tensor, law: Sequence[float] = ()) -> Tensor:
+    """Times (n,) of pairs from `chances` that are uniform: as they are, or by a `law` of two numbers, its mean and its
+    deviation, so that log(t / (1 − t)) is normal with these. A larger mean is closer to the data.
+
+    >>> times_at(torch.tensor([0.25, 0.5, 0.75]), (0.0, 1.0))
+    tensor([0.3375, 0.5000, 0.6625])
+    """
+    if not law:
+        return chances
+    mean, deviation = law
+    return torch.sigmoid(mean + deviation * torch.special.ndtri(chances))
 
 
 @dataclass(frozen=True)

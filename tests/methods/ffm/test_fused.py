@@ -46,6 +46,18 @@ def test_the_flow_gradient(lab, name, weighting):
         assert_close(*both(server, Gradient(server.parameters, {})), "loss")
 
 
+@pytest.mark.parametrize("sigma", [0.0, 0.1], ids=["straight", "with noise"])
+@pytest.mark.parametrize("name", ["independent", "minibatch"])
+def test_the_flow_gradient_at_other_times(lab, name, sigma):
+    losses = []
+    for times in ((), (3.0, 0.1)):
+        server = lab.ready(lab.settings(name, times=times, sigma=sigma), lab.silos())
+        fused, plain = both(server, Gradient(server.parameters, {}))
+        assert_close(fused, plain, "loss")
+        losses.append(float(plain.loss))
+    assert losses[0] != pytest.approx(losses[1], rel=0.01)  # they are other times
+
+
 @pytest.mark.parametrize("name", ["potential", "entropic", "balanced"])
 def test_the_flow_gradient_while_the_potential_travels(lab, name):
     server = lab.ready(lab.settings(name, every=1), lab.silos())

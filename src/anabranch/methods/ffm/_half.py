@@ -28,7 +28,7 @@ from anabranch.coupling import (
 from anabranch.data import Cloud, Pixels, Samples, shape
 from anabranch.errors import MessageError, RefusedError
 from anabranch.federation import STEP, Silo
-from anabranch.flow import Path, PathSample, network, path, price_of_row
+from anabranch.flow import Path, PathSample, network, path, price_of_row, times_at
 from anabranch.methods.ffm._messages import Prepare
 from anabranch.methods.ffm._passes import RecordedPass, shared_pass, weighted_error
 from anabranch.methods.ffm._rounding import rounded
@@ -100,8 +100,12 @@ class FlowHalf:
 
     def between(self, pairs: Pairs, generator: torch.Generator) -> PathSample:
         """The pairs at random times."""
-        t = torch.rand(len(pairs), generator=generator, device=generator.device).to(pairs.x1.device)
-        return self.path.sample(pairs.x0, pairs.x1, t, generator)
+        return self.path.sample(pairs.x0, pairs.x1, self.times(len(pairs), [generator]).to(pairs.x1.device), generator)
+
+    def times(self, size: int, generators: Sequence[torch.Generator]) -> Tensor:
+        """Times of so many pairs by each of the generators, as flow.times says."""
+        chances = [torch.rand(size, generator=generator, device=generator.device) for generator in generators]
+        return times_at(torch.cat(chances), self.settings.flow.times)
 
 
 def build(silo: Silo, question: Prepare) -> FlowHalf:

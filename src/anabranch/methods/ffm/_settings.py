@@ -61,7 +61,8 @@ class FlowSettings:
     `rounds` of `batch` pairs a silo, whose gradient is summed over `passes` if more than one, in less memory. The
     `precision` is float32 or float64; with "bfloat16" images are computed in it on a GPU that can, while parameters and
     points stay float32, and with "tf32" a GPU rounds products of matrices. `compile` lets torch compile the network:
-    true, false, or "auto" for images on a GPU. `optimizer`, `rate`, `schedule`, `warm_up` and
+    true, false, or "auto" for images on a GPU. `times` of pairs are uniform, or by the two numbers that it gives: the
+    mean and the deviation of log(t / (1 − t)), which is normal then. `optimizer`, `rate`, `schedule`, `warm_up` and
     `clip` act on the aggregate at the server; `average` is the decay of the parameters' moving average, which samples
     come from. With `local_steps` E > 0 silos take E steps of their own at `local_rate` and the server averages
     parameters (FedAvg) instead of gradients.
@@ -74,6 +75,7 @@ class FlowSettings:
     precision: str = "float32"
     path: str = "linear"
     sigma: float = 0.0
+    times: tuple[float, ...] = ()
     rounds: int = 4000
     batch: int = 256
     passes: int = 1
@@ -92,6 +94,11 @@ class FlowSettings:
             raise UsageError(f'flow.compile is {self.compile!r}; write true, false or "auto".')
         if self.passes < 1:
             raise UsageError(f"flow.passes is {self.passes}; a batch is computed in one or more.")
+        if self.times and not (len(self.times) == 2 and all(map(math.isfinite, self.times)) and self.times[1] > 0):
+            raise UsageError(
+                f"flow.times is {list(self.times)}; give a mean and a positive deviation of log(t / (1 - t)), as in"
+                " [0.0, 1.0], or nothing for uniform times."
+            )
 
     @property
     def dtype(self) -> torch.dtype:
@@ -294,19 +301,20 @@ class FlowMatching:
                 if key not in hints:
                     raise unknown(f"key in [{name}]", key, hints)
                 if get_origin(hints[key]) is tuple:
-                    section[key] = _whole_numbers(f"{name}.{key}", value)
+                    section[key] = _numbers(f"{name}.{key}", value, get_args(hints[key])[0])
                 else:
                     _check_type(f"{name}.{key}", value, *(get_args(hints[key]) or (hints[key],)))
         return FlowMatching(**{name: kinds[name](**section) for name, section in sections.items()})
 
 
-def _whole_numbers(name: str, value: object) -> tuple[int, ...]:
-    """A short list of whole numbers."""
+def _numbers(name: str, value: object, kind: type) -> tuple[Any, ...]:
+    """A short list of numbers, whole ones where `kind` is int."""
     if not isinstance(value, list) or len(value) > 16:
-        raise UsageError(f"{name} is {str(value)[:40]!r}; a list of a few whole numbers is needed.")
+        what = "whole numbers" if kind is int else "numbers"
+        raise UsageError(f"{name} is {str(value)[:40]!r}; a list of a few {what} is needed.")
     for number in value:
-        _check_type(name, number, int)
-    return tuple(value)
+        _check_type(name, number, kind)
+    return tuple(map(kind, value))
 
 
 def _check_type(name: str, value: object, *wanted: type) -> None:

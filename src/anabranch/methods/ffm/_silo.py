@@ -151,15 +151,11 @@ def _examples(silos: Sequence[Silo], halves: Sequence[FlowHalf]) -> PathSample:
             silo.rests_on(min(size, len(silo)))
         generators = [silo.generator("batch", 0, device=half.device) for silo, half in zip(silos, halves, strict=True)]
         x0, x1 = first.coupling.draw_together([half.data for half in halves], first.source, size, generators)
-        return first.path.sample(x0, x1, _times(size, generators).to(x1.device))
+        return first.path.sample(x0, x1, first.times(size, generators).to(x1.device))
     drawn = draw(silos, halves)
     if first.path.deterministic:  # then the path itself draws nothing, and one call serves all
         x0, x1 = torch.cat([one.pairs.x0 for one in drawn]), torch.cat([one.pairs.x1 for one in drawn])
-        times = _times(len(drawn[0].pairs), [one.generator for one in drawn])
+        times = first.times(len(drawn[0].pairs), [one.generator for one in drawn])
         return first.path.sample(x0, x1, times.to(x1.device))
     samples = [first.between(one.pairs, one.generator) for one in drawn]
     return PathSample(*(torch.cat([getattr(s, name) for s in samples]) for name in ("x_t", "u_t", "t")))
-
-
-def _times(size: int, generators: Sequence[torch.Generator]) -> Tensor:
-    return torch.cat([torch.rand(size, generator=generator, device=generator.device) for generator in generators])
