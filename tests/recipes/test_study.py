@@ -103,14 +103,14 @@ def test_cells_that_measure_time_run_last_and_one_at_a_time(tmp_path, monkeypatc
                 beside_it[one.name] = max(beside_it.get(one.name, 0), len(running))
             return Future()
 
-    def wait(futures, **_):
+    def finished(futures):
         future = next(iter(futures))
         running.pop(0)
         future.set_result(None)
-        return {future}, set()
+        return [future]
 
     monkeypatch.setattr(_reproduce, "ProcessPoolExecutor", Pool)
-    monkeypatch.setattr(_reproduce, "wait", wait)
+    monkeypatch.setattr(_reproduce, "_finished", finished)
     cells = cells_of(RECIPE, "smoke", tmp_path, None, [], [])
     reproduce(RECIPE, "smoke", cells, 2, lambda *_: None)
     assert len(beside_it) == len(cells)
