@@ -35,7 +35,8 @@ class Inception:
     def __init__(self, module: nn.Module, device: torch.device | str = "cpu", tf32: bool = False) -> None:
         self.device = torch.device(device)
         # The colours of a place lie together, as convolutions want them; on a CPU that saves a quarter of the time.
-        self.module = module.to(self.device, memory_format=torch.channels_last).eval()
+        self.module = module.to(self.device).eval()
+        self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.tf32 = tf32
 
     @classmethod
