@@ -42,6 +42,8 @@ COUPLINGS = {
     "minibatch sinkhorn": lambda: MinibatchOT("sinkhorn", epsilon=0.05),
     "minibatch exact with replacement": lambda: MinibatchOT(replacement=True),
     "minibatch sinkhorn with replacement": lambda: MinibatchOT("sinkhorn", replacement=True),
+    "minibatch within labels": lambda: MinibatchOT(within=True),
+    "minibatch sinkhorn within labels": lambda: MinibatchOT("sinkhorn", within=True),
     "potential": lambda: GlobalPotential(tilt, candidates=100),
     "potential by descent": lambda: GlobalPotential(tilt, candidates=100, transform="descent"),
     "entropic": lambda: EntropicPotential(tilt, candidates=100),

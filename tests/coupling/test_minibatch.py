@@ -78,3 +78,43 @@ def test_unknown_solvers_and_an_epsilon_of_zero_are_refused():
     for epsilon in (0.0, -1.0, float("nan")):
         with pytest.raises(UsageError, match="positive epsilon"):
             MinibatchOT("sinkhorn", epsilon)
+
+
+class TestWithinLabels:
+    @staticmethod
+    def halves():
+        """Points of label 0 on the left and of label 1, half as many, on the right."""
+        label = (torch.arange(300) % 3 == 0).long()
+        x = 0.5 * torch.randn(300, 2, generator=generator(0, "halves")) + torch.tensor([[-2.0, 0.0], [2.0, 0.0]])[label]
+        return Points(x, label)
+
+    def pairs(self, coupling, seed=0, size=SIZE):
+        own, shared = generator(seed, "own"), generator(seed, "shared")
+        return coupling.draw(self.halves(), shape("gaussian", 2), size, own, shared)
+
+    def test_each_label_has_the_exact_plan_of_its_own_part(self):
+        pairs = self.pairs(MinibatchOT(within=True))
+        assert torch.equal(pairs.index0.sort().values, torch.arange(SIZE))
+        for label in (0, 1):
+            x0, x1 = (side[pairs.label == label].double().numpy() for side in (pairs.x0, pairs.x1))
+            weights = np.full(len(x0), 1 / len(x0))
+            found = 0.5 * ((x0 - x1) ** 2).sum(1).mean()
+            assert found == pytest.approx(ot.emd2(weights, weights, 0.5 * ot.dist(x0, x1)), rel=1e-5)
+
+    @pytest.mark.parametrize("solver", ["exact", "sinkhorn"])
+    @pytest.mark.parametrize("replacement", [True, False])
+    def test_noise_is_the_sources_given_a_label(self, solver, replacement):
+        """Mean and variance of x0 in the direction that divides the labels: 0 and 1, whichever label."""
+        means, squares = {}, {}
+        for within in (True, False):
+            coupling = MinibatchOT(solver, replacement=replacement, within=within)
+            drawn = [self.pairs(coupling, seed, 96) for seed in range(15)]
+            x0 = torch.cat([one.x0[one.label == 1, 0] for one in drawn])
+            means[within], squares[within] = float(x0.mean()), float(x0.square().mean())
+        error = (2 if replacement else 1) / (15 * 32) ** 0.5  # a third of 96, fifteen times; fewer with replacement
+        assert abs(means[True]) < 4 * error and abs(squares[True] - 1) < 4 * 1.5 * error
+        assert means[False] > 0.5
+
+    def test_one_label_is_the_whole_batch(self):
+        one, other = draw(MinibatchOT()), draw(MinibatchOT(within=True))
+        assert all(torch.equal(a, b) for a, b in zip(vars(one).values(), vars(other).values(), strict=True))

@@ -42,6 +42,14 @@ def sample(
     attributes: Annotated[
         str | None, typer.Option(help="Of a composition: what to sample, as in digit=0,color=yellow; the rest is open.")
     ] = None,
+    of_class: Annotated[
+        str,
+        typer.Option(
+            "--class",
+            help="Of a flow that is told classes (flow.classes): the number of one, or each: all in turn. Sharpened by"
+            " --weights 2 --until 0.5.",
+        ),
+    ] = "",
     grid: Annotated[
         bool, typer.Option("--grid", help="Of a composition: draw every combination in one picture; novel ones framed.")
     ] = False,
@@ -118,14 +126,20 @@ def sample(
         )
     kept, computing = look_at(run), Computing(batch or 0, device, precision, compiled)
     if not kept.composes:
-        if attributes is not None or grid or how is not None or weights or until != 1.0:
+        if attributes is not None or grid or how is not None or ((weights or until != 1.0) and not of_class):
             raise UsageError(
-                f"{run} was made by '{kept.method}', which knows no attributes; leave out --attributes, --grid, --how,"
-                " --weights and --until."
+                f"{run} was made by '{kept.method}', which knows no attributes; leave out --attributes, --grid and"
+                f" --how, and {'give a --class with' if kept.classes else 'likewise'} --weights and --until."
             )
-        sampling = Sampling(_steps(nfe, solver, 10), solver or "euler", seed)
-        _plain(run, kept.images, count, sampling, computing, out or "samples.npy")
+        strength = _numbers(weights)
+        if strength is not None and len(strength) > 1:
+            raise UsageError(f"--weights is '{weights}'; a class has one weight, as in --weights 2.")
+        steps = _steps(nfe, solver, 10)
+        sampling = Sampling(steps, solver or "euler", seed, weights=strength, until=until)
+        _plain(run, kept.images, count, sampling, of_class, computing, out or "samples.npy")
         return
+    if of_class:
+        raise UsageError(f"{run} composes attributes, which --attributes names; leave out --class.")
     if how == "guided" and not weights:
         raise UsageError(
             "--how guided sharpens by --weights, and without them costs twice what --how joint does for the same"
@@ -145,7 +159,9 @@ def _steps(nfe: int | None, solver: str, usual: int) -> int | None:
     return None if solver == "dopri5" else usual if nfe is None else nfe
 
 
-def _plain(run: Path, images: bool, count: int | None, sampling: Sampling, computing: Computing, out: str) -> None:
+def _plain(
+    run: Path, images: bool, count: int | None, sampling: Sampling, of_class: str, computing: Computing, out: str
+) -> None:
     from anabranch.cli._sample_shown import write
     from anabranch.report import draw_cloud
     from anabranch.runs import form_of, open_flow
@@ -155,7 +171,7 @@ def _plain(run: Path, images: bool, count: int | None, sampling: Sampling, compu
     def picture(x: Tensor, evaluations: float) -> bytes:
         return draw_cloud(x.numpy(), f"{len(x)} samples, {evaluations:.10g} evaluations")
 
-    write(open_flow(run, count or usual, sampling, computing), out, None if images else picture)
+    write(open_flow(run, count or usual, sampling, computing, of_class), out, None if images else picture)
 
 
 def _chosen(run: Path, attributes: str, count: int, sampling: Sampling, computing: Computing, out: str) -> None:

@@ -33,6 +33,7 @@ from anabranch.data._pixels import FLIPS, Pixels, Samples, check_crop
 from anabranch.data._points import (
     Split,
     check_points,
+    has_labels,
     load_attribute,
     load_image_bytes,
     load_points,
@@ -79,6 +80,7 @@ __all__ = [
     "damage",
     "dirichlet",
     "get",
+    "has_labels",
     "iid",
     "infer_kinds",
     "load_attribute",

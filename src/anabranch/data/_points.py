@@ -117,6 +117,12 @@ def load_points(path: str | Path, attribute: str = "") -> Points:
     return _points(arrays, path.name)
 
 
+def has_labels(path: str | Path) -> bool:
+    """Whether a file of points has labels; where it has none, all are 0."""
+    path = Path(path)
+    return path.suffix == ".npz" and "label" in _loaded(path)
+
+
 def load_samples(path: str | Path) -> Points | Pixels:
     """What `load_points` reads, with `images` kept as the bytes that they are: `Pixels`."""
     path = Path(path)

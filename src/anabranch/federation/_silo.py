@@ -62,6 +62,8 @@ class Silo:
         self._share, self._split_seed = 0.0, 0
         self.held_out: Tensor | None = None
         self.held_out_label: Tensor | None = None
+        self._labelled = label is not None or isinstance(points, Pixels)
+        self.own_classes = False  # whether it counted its classes itself: their numbers mean nothing elsewhere then
         if isinstance(points, Pixels):
             self.hold(points)
         elif points is not None:
@@ -73,7 +75,6 @@ class Silo:
                 self.held_out_label = Points(self.held_out, held_out_label).label  # one label a point, or an error
         self.limits = dict(limits or {})
         self.smallest_group, self.smallest_part = smallest_group, smallest_part
-        self._labelled = label is not None
         self.space, self.shape = space, shape
         if space is not None:
             space.check_labels(self.data.label, f"Silo '{name}'")
@@ -110,8 +111,12 @@ class Silo:
         """Where its points are."""
         return self._data.device if self._data is not None else torch.device("cpu")
 
-    def hold(self, points: Points | Pixels) -> None:
-        """Makes these points the silo's data, less those held out; nothing else sets them."""
+    def hold(self, points: Points | Pixels, labelled: bool = False) -> None:
+        """Makes these points the silo's data, less those held out; nothing else sets them.
+
+        Where they are `labelled`, labels that are all 0 are meant so.
+        """
+        self._labelled = self._labelled or labelled
         _check(points, f"Silo '{self.name}'")
         if self._share:
             count = len(points.bytes) if isinstance(points, Pixels) else len(points)

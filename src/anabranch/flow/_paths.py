@@ -19,11 +19,28 @@ from anabranch.errors import UsageError, unknown
 
 @dataclass(frozen=True)
 class PathSample:
-    """A point x_t (n, ...) on each pair's path, its velocity u_t (n, ...) and the times t (n,)."""
+    """A point x_t (n, ...) on each pair's path, its velocity u_t (n, ...) and the times t (n,).
+
+    For a flow that is told attributes, y (n, k) are the codes of x1, NULL where they are withheld.
+    """
 
     x_t: Tensor
     u_t: Tensor
     t: Tensor
+    y: Tensor | None = None
+
+    def __getitem__(self, rows: slice) -> PathSample:
+        return PathSample(*(part[rows] for part in self.parts))
+
+    @property
+    def parts(self) -> tuple[Tensor, ...]:
+        """All of it, in this order."""
+        return (self.x_t, self.u_t, self.t) if self.y is None else (self.x_t, self.u_t, self.t, self.y)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What a velocity is given: x_t, t, and y where there is one."""
+        return (self.x_t, self.t) if self.y is None else (self.x_t, self.t, self.y)
 
 
 def times_at(chances: Tensor, law: Sequence[float] = ()) -> Tensor:

@@ -21,6 +21,7 @@ from anabranch.data import (
     by_shards,
     check_points,
     dirichlet,
+    has_labels,
     iid,
     load_attribute,
     load_points,
@@ -80,6 +81,8 @@ def build_silos(
             f"The data has attributes, and the method '{config.method}' would not look at them; choose one of"
             f" {', '.join(COMPOSITIONS)}, or leave data.attributes out."
         )
+    if config.flow.classes:
+        _check_labels(data)
     if data.tables:
         parts, encoder = _encoded(data, tables_of(data), ledger or Ledger())
     else:
@@ -92,6 +95,15 @@ def build_silos(
     mine, device = ranks.share(parts), ranks.device(device_of(config))
     places = {name: device if name in mine else torch.device("cpu") for name in parts}
     return [_silo(config, name, points, folder, places[name]) for name, points in parts.items()], encoder
+
+
+def _check_labels(data: DataSettings) -> None:
+    """Refuses data without labels for a flow that is to be told them."""
+    if data.tables:
+        raise UsageError("flow.classes is for labels, which tables have not; give .npz files with x and label.")
+    for name in data.files or (data.target,):
+        if name.endswith((".npy", ".npz")) and not has_labels(name):
+            raise UsageError(f"flow.classes is for labels, and '{name}' has none; give .npz files with x and label.")
 
 
 def _pooled(parts: Sequence[Points | Pixels]) -> Points | Pixels:

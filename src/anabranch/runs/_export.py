@@ -14,8 +14,8 @@ from anabranch.coupling import Source
 from anabranch.data import Encoder
 from anabranch.errors import CheckpointError, RunFolderError
 from anabranch.federation import installed_version, write_atomically
-from anabranch.flow import Velocity, integrate
-from anabranch.methods.ffm import FlowServer
+from anabranch.flow import integrate
+from anabranch.methods.ffm import FlowServer, FlowVelocity
 from anabranch.runs._build import source_points
 from anabranch.runs._config import Config
 from anabranch.runs._export_card import CARD, ENCODER, MODEL, card_of, flow_sections, page_of
@@ -32,15 +32,25 @@ from anabranch.runs._trained import AVERAGED, SOURCE, handed_on
 class ExportedFlow:
     """A flow that was handed on: its velocity, its source, its card, and for tables what decodes its samples."""
 
-    velocity: Velocity = field(repr=False)
+    velocity: FlowVelocity = field(repr=False)
     source: Source = field(repr=False)
     dimension: int
     encoder: Encoder | None = field(repr=False)
     card: dict[str, Any] = field(repr=False)
 
-    def sample(self, count: int, nfe: int | None = 10, solver: str = "euler", seed: int = 0) -> Tensor:
-        """`count` samples with `nfe` function evaluations: those of `anabranch sample` with the same seed."""
-        return integrate(self.velocity, noise_of(self.source, count, seed)(0, count), nfe, solver).x1
+    def sample(
+        self,
+        count: int,
+        nfe: int | None = 10,
+        solver: str = "euler",
+        seed: int = 0,
+        label: int | None = None,
+        weight: float = 1.0,
+    ) -> Tensor:
+        """`count` samples with `nfe` function evaluations: those of `anabranch sample` with the same seed. Where the
+        flow is told classes, those of the class `label`, sharpened by a `weight` above one."""
+        velocity = self.velocity if label is None else self.velocity.of_class(label, weight)
+        return integrate(velocity, noise_of(self.source, count, seed)(0, count), nfe, solver).x1
 
 
 def export(run: Path, out: Path | None = None) -> Path:

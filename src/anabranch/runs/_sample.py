@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,8 +28,13 @@ def draw_samples(run: Path, count: int, nfe: int | None, solver: str = "euler", 
     return drawing.follow(drawing.noise(0, count), 0)
 
 
-def open_flow(run: Path, count: int, sampling: Sampling, computing: Computing | None = None) -> Drawing:
-    """`count` samples of the same model, to be drawn a batch at a time, where and as `computing` says."""
+def open_flow(
+    run: Path, count: int, sampling: Sampling, computing: Computing | None = None, of_class: str = ""
+) -> Drawing:
+    """`count` samples of the same model, to be drawn a batch at a time, where and as `computing` says.
+
+    Of a flow that is told classes `of_class` is the number of one, "each" for all in turn, or empty: none is given.
+    """
     computing, flow = computing or Computing(), trained_flow(run)
     check_solver(sampling.nfe, sampling.solver)
     shape_of_images, dimension = tuple(flow.settings.images.shape), flow.dimension
@@ -39,6 +45,13 @@ def open_flow(run: Path, count: int, sampling: Sampling, computing: Computing | 
     half = next(iter(velocity.parameters.values())).dtype is torch.bfloat16
     precision = "float32" if settings.flow.precision == "bfloat16" and not half else settings.flow.precision
 
+    labels = _labels(of_class, settings.flow.classes, count)
+    weight, until = (sampling.weights or [1.0])[0], sampling.until
+
+    def follow(x0: Tensor, start: int) -> Flow:
+        told = velocity if labels is None else velocity.of_class(labels[start : start + len(x0)], weight, until)
+        return integrate(told, x0.to(device), sampling.nfe, sampling.solver)
+
     def prepare() -> None:
         if device.type == "cuda":  # a CPU has nothing to get ready
             evaluations = count * (ADAPTIVE_NFE if sampling.nfe is None else sampling.nfe)
@@ -48,10 +61,11 @@ def open_flow(run: Path, count: int, sampling: Sampling, computing: Computing | 
         count,
         batch,
         noise_of(flow.source, count, sampling.seed),
-        lambda x0, start: integrate(velocity, x0.to(device), sampling.nfe, sampling.solver),
+        follow,
         lambda x: _table(flow.encoder, x),
         shape_of_images,
-        facts={**flow.facts, **how_drawn(sampling), "precision": precision},
+        {} if labels is None else {"class": [str(label) for label in labels.tolist()]},
+        facts={**flow.facts, **how_drawn(sampling), "precision": precision, **_asked(sampling, of_class)},
         notes=(_no_half(settings, device),) if precision != settings.flow.precision else (),
         prepare=prepare,
     )
@@ -69,6 +83,28 @@ def _settings(settings: FlowMatching, computing: Computing, solver: str, device:
     chosen = settings.flow.compile if computing.compile is None else computing.compile
     compiled = chosen if device.type == "cuda" else False  # on a CPU it takes minutes that samples do not bring in
     return replace(settings, flow=replace(settings.flow, precision=precision, compile=compiled))
+
+
+def _labels(of_class: str, classes: int, count: int) -> Tensor | None:
+    """The class (count,) of each sample; None where none is asked for."""
+    if not of_class:
+        return None
+    if not classes:
+        raise UsageError("This flow is told no classes, and samples all of them; leave the class out.")
+    if of_class == "each":
+        return torch.arange(count) % classes
+    if not of_class.isdecimal() or int(of_class) >= classes:
+        raise UsageError(
+            f"The class is '{of_class}'; give a number from 0 to {classes - 1}, or 'each' for all in turn."
+        )
+    return torch.full((count,), int(of_class))
+
+
+def _asked(sampling: Sampling, of_class: str) -> dict[str, Any]:
+    """What tells samples of a class from others."""
+    if not of_class:
+        return {}
+    return {"class": of_class, "weights": list(sampling.weights or [1.0]), "until": sampling.until}
 
 
 def _cast(state: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:

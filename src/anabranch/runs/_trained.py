@@ -27,11 +27,12 @@ SOURCE = "source/points"  # how an exported file names the tensor of a source th
 @dataclass(frozen=True)
 class Kept:
     """What can be sampled at a place: the `method` that made it, whether it is told attributes, whether it makes
-    images."""
+    images, and how many classes it is told (0: none)."""
 
     method: str
     composes: bool
     images: bool
+    classes: int = 0
 
 
 def look_at(place: Path) -> Kept:
@@ -40,12 +41,14 @@ def look_at(place: Path) -> Kept:
         if place.exists() and not (place / "config.json").exists():
             raise RunFolderError(f"{place} is no run folder, which has a config.json, and no folder that export wrote.")
         config = RunFolder(place).config()
-        return Kept(config.method, config.composes, bool(config.images.shape))
+        return Kept(config.method, config.composes, bool(config.images.shape), config.flow.classes)
     with exported_at(place):
         card, facts = read_facts(place)
-        told = "space" in facts
-        images = bool(json.loads(facts["shape"])) if told else bool(json.loads(facts["settings"])["images"]["shape"])
-        return Kept(str(card["method"]["name"]), told, images)
+        method = str(card["method"]["name"])
+        if "space" in facts:
+            return Kept(method, True, bool(json.loads(facts["shape"])))
+        settings = json.loads(facts["settings"])
+        return Kept(method, False, bool(settings["images"]["shape"]), settings["flow"].get("classes", 0))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from anabranch.data import Pixels, Points, Table, check_points, load_folder, load_samples
+from anabranch.data import Pixels, Points, Table, check_points, has_labels, load_folder, load_samples
 from anabranch.data.attributes import load_attributed
 from anabranch.errors import DataError, unknown
 from anabranch.federation import AuditLog, Silo, Site
@@ -40,6 +40,7 @@ def load_silo(folder: Path, settings: SiteSettings) -> Silo:
         # Nothing of the pictures is kept elsewhere: they are read whenever the site is opened.
         found = load_folder(folder / data.folder, data.side, data.colours, keep=False)
         silo.hold(_varied(found.pixels(), data))
+        silo.own_classes = True
         return silo
     path = folder / data.file
     if data.attributed:
@@ -47,13 +48,13 @@ def load_silo(folder: Path, settings: SiteSettings) -> Silo:
         silo.hold(Points(samples.x, samples.label))
         silo.space, silo.shape = samples.space, samples.shape or ()
         return silo
-    loaded = load_samples(path)
+    loaded, labelled = load_samples(path), has_labels(path)
     if isinstance(loaded, Pixels):
-        silo.hold(_varied(loaded, data))
+        silo.hold(_varied(loaded, data), labelled)
     elif data.varied:
         raise DataError(f"'{path.name}' holds no array 'images', and only images are mirrored or cropped.")
     else:
-        silo.hold(Points(check_points(loaded.x, f"'{path.name}'"), loaded.label))
+        silo.hold(Points(check_points(loaded.x, f"'{path.name}'"), loaded.label), labelled)
     return silo
 
 

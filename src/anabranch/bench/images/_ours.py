@@ -14,9 +14,8 @@ from anabranch.bench.images._work import Case, ImageWork
 from anabranch.errors import AnabranchError
 from anabranch.federation import Envelope, Federation, LocalEngine, Message, Silo
 from anabranch.flow import MovingAverage, is_compiled, network
-from anabranch.methods.ffm import FlowMatching, FlowServer, Progress, half_of
+from anabranch.methods.ffm import FlowMatching, FlowServer, FlowVelocity, Progress, half_of
 from anabranch.methods.ffm._speed import compiles
-from anabranch.methods.ffm._velocity import FlowVelocity
 
 UNBOUNDED = 2**62
 

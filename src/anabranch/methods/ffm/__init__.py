@@ -36,6 +36,7 @@ from anabranch.methods.ffm._settings import (
     coupling_names,
     register_coupling,
 )
+from anabranch.methods.ffm._velocity import FlowVelocity
 
 __all__ = [
     "IMAGE_NETWORKS",
@@ -48,6 +49,7 @@ __all__ = [
     "FlowMatching",
     "FlowServer",
     "FlowSettings",
+    "FlowVelocity",
     "Gradient",
     "GradientReply",
     "Histograms",

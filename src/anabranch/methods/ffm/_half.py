@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
 from weakref import WeakKeyDictionary
 
@@ -29,6 +29,7 @@ from anabranch.data import Cloud, Pixels, Samples, shape
 from anabranch.errors import MessageError, RefusedError
 from anabranch.federation import STEP, Silo
 from anabranch.flow import Path, PathSample, network, path, price_of_row, times_at
+from anabranch.flow.conditioning import NULL
 from anabranch.methods.ffm._messages import Prepare
 from anabranch.methods.ffm._passes import RecordedPass, shared_pass, weighted_error
 from anabranch.methods.ffm._rounding import rounded
@@ -68,9 +69,9 @@ class FlowHalf:
         shared = silo.shared_generator("pool", step, at=at)
         return self.coupling.draw(self.data, self.source, self.settings.flow.batch, generator, shared)
 
-    def velocity(self, x: Tensor, t: Tensor) -> Tensor:
-        """v(x, t) of the field as it stands, in the precision of the settings."""
-        return evaluated(self.field, self.settings, x, t)
+    def velocity(self, x: Tensor, *told: Tensor) -> Tensor:
+        """v(x, t), or v(x, t, y), of the field as it stands, in the precision of the settings."""
+        return evaluated(self.field, self.settings, x, *told)
 
     def descent(self, sample: PathSample, weights: Tensor, together: bool = False) -> tuple[Tensor, Sequence[Tensor]]:
         """Σ_n w_n ‖v(x_n, t_n) − u_n‖² and its gradient in each parameter of the field, by one pass.
@@ -85,7 +86,7 @@ class FlowHalf:
             recorded = shared_pass(key, lambda: RecordedPass(self.field, own, dtype, sample))
             if recorded.fits(sample):
                 return recorded(list(own.values()), sample, weights)
-        value = weighted_error(self.velocity(sample.x_t, sample.t), sample.u_t, weights)
+        value = weighted_error(self.velocity(*sample.inputs), sample.u_t, weights)
         return value.detach(), torch.autograd.grad(value, list(named.values()))
 
     def dropout(self, *names: str | int) -> AbstractContextManager[None]:
@@ -100,12 +101,24 @@ class FlowHalf:
 
     def between(self, pairs: Pairs, generator: torch.Generator) -> PathSample:
         """The pairs at random times."""
-        return self.path.sample(pairs.x0, pairs.x1, self.times(len(pairs), [generator]).to(pairs.x1.device), generator)
+        times = self.times(len(pairs), [generator]).to(pairs.x1.device)
+        sample = self.path.sample(pairs.x0, pairs.x1, times, generator)
+        return replace(sample, y=self.told(pairs.label, [generator]))
 
     def times(self, size: int, generators: Sequence[torch.Generator]) -> Tensor:
         """Times of so many pairs by each of the generators, as flow.times says."""
         chances = [torch.rand(size, generator=generator, device=generator.device) for generator in generators]
         return times_at(torch.cat(chances), self.settings.flow.times)
+
+    def told(self, labels: Tensor, generators: Sequence[torch.Generator]) -> Tensor | None:
+        """What the flow is told of points with these labels (n,): codes (n, 1), NULL where the generators, each for its
+        part of the points, have them withheld; None for a flow that knows no classes."""
+        if not self.settings.flow.classes:
+            return None
+        size = len(labels) // len(generators)
+        chances = [torch.rand(size, generator=generator, device=generator.device) for generator in generators]
+        withheld = torch.cat(chances).to(labels.device) < self.settings.flow.withheld
+        return torch.where(withheld, NULL, labels).unsqueeze(1).to(self.device)
 
 
 def build(silo: Silo, question: Prepare) -> FlowHalf:
@@ -119,6 +132,7 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
             f"The run is for images of {' x '.join(map(str, wanted))} (colours, height, width), and those of silo"
             f" '{silo.name}' are {' x '.join(map(str, silo.data.shape))}."
         )
+    check_classes(silo, flow.classes)
     source: Source = Cloud(question.source) if question.source is not None else shape(flow.source, dimension)
     if flow.dtype != torch.float32:
         source = Precise(source, flow.dtype)
@@ -137,6 +151,25 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
         chosen = settings.coupling_on(device.type == "cuda")
         coupling = COUPLINGS[chosen.name](chosen, question.weight)
     return FlowHalf(settings, question.weight, data, source, path(flow.path, flow.sigma), field, potential, coupling)
+
+
+def check_classes(silo: Silo, classes: int) -> None:
+    """Refuses to tell a flow labels that the silo does not have, or that are none of these classes."""
+    if not classes:
+        return
+    if not silo.labelled:
+        raise RefusedError(f"The flow is to be told classes, and the points of silo '{silo.name}' have no labels.")
+    if silo.own_classes:
+        raise RefusedError(
+            f"The flow is to be told classes, and silo '{silo.name}' has counted those of its pictures itself, so that"
+            " their numbers may mean others elsewhere; give it an archive (.npz) with images and label."
+        )
+    least, most = int(silo.data.label.min()), int(silo.data.label.max())
+    if not 0 <= least <= most < classes:
+        raise RefusedError(
+            f"The flow is to be told {classes} classes, from 0 to {classes - 1}, and silo '{silo.name}' has labels from"
+            f" {least} to {most}."
+        )
 
 
 def empty_network(settings: FlowMatching, dimension: int, device: torch.device) -> nn.Module:
@@ -229,10 +262,14 @@ def flow_network(
 ) -> nn.Module:
     """The velocity's network, on the device."""
     flow, place = settings.flow, torch.device(device)
-    options: dict[str, object] = {"hidden": flow.hidden, "layers": flow.layers}
+    name, options = flow.network, dict[str, object](hidden=flow.hidden, layers=flow.layers)
     if flow.network in IMAGE_NETWORKS:
         options = asdict(settings.images) | layout(settings, place)
-    return network(flow.network, dimension, seed, **options).to(place, flow.dtype)
+    elif flow.classes and name == "mlp":
+        name, options = "conditional-mlp", options | {"activation": "selu"}
+    if flow.classes:
+        options["sizes"] = (flow.classes,)
+    return network(name, dimension, seed, **options).to(place, flow.dtype)
 
 
 def potential_network(
@@ -260,15 +297,17 @@ def potential_coupling(settings: FlowMatching, weight: float, potential: nn.Modu
     return BalancedPotential(potential, weight, options.pool or math.inf)
 
 
-def evaluated(field: nn.Module, settings: FlowMatching, x: Tensor, t: Tensor) -> Tensor:
-    """The field at x; images in half precision where that is asked for and can be had."""
+def evaluated(field: nn.Module, settings: FlowMatching, x: Tensor, *told: Tensor) -> Tensor:
+    """The field at x, told t and perhaps y; images in half precision where that is asked for and can be had."""
     named = named_parameters(field)
     if not computes_in_half(settings, x.device):
-        exact: Tensor = field(x, t)
+        exact: Tensor = field(x, *told)
         return exact
     # Not by autocast, which would go back and forth: all inside is in half precision, points outside are not.
     half = dict(zip(named, rounded(list(named.values())), strict=True))
-    value: Tensor = functional_call(field, half, (x, t), tie_weights=False)  # none are, and to look for them takes long
+    value: Tensor = functional_call(
+        field, half, (x, *told), tie_weights=False
+    )  # none are, and to look for them takes long
     return value
 
 

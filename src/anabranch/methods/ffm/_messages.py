@@ -39,7 +39,8 @@ class GradientReply(Message, kind="ffm.gradient.reply"):
     """∇_θ of the loss on one batch, and the loss.
 
     Reveals: a gradient. Without clipping and noise, gradients of small batches can be inverted to their samples; the
-    aggregate of many silos is what the server needs, and all it is given where an engine sums securely.
+    aggregate of many silos is what the server needs, and all it is given where an engine sums securely. Of a flow that
+    is told classes it also shows which of them the batch has: only their rows of the network's table are not zero.
     """
 
     gradients: dict[str, Tensor]

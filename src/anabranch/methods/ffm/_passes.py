@@ -25,7 +25,7 @@ class RecordedPass:
         self.field, self.names = field, tuple(parameters)
         self.dtypes = [parameter.dtype for parameter in parameters.values()]
         self.parameters = [torch.empty_like(p, dtype=dtype, requires_grad=True) for p in parameters.values()]
-        self.sample = PathSample(*(torch.empty_like(tensor) for tensor in _parts(sample)))
+        self.sample = PathSample(*(torch.empty_like(part) for part in sample.parts))
         self.weights = torch.empty_like(sample.t, dtype=sample.x_t.dtype)
         self.work = Recorded[list[Tensor]](sample.x_t.device)
 
@@ -39,14 +39,14 @@ class RecordedPass:
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The weighted error, and its gradient in each parameter."""
         torch._foreach_copy_(self.parameters, list(parameters))
-        torch._foreach_copy_([*_parts(self.sample), self.weights], [*_parts(sample), weights])
+        torch._foreach_copy_([*self.sample.parts, self.weights], [*sample.parts, weights])
         value, *slopes = self.work(self._slopes)
         return value.clone(), copied(slopes, self.dtypes)
 
     @torch.enable_grad()
     def _slopes(self) -> list[Tensor]:
         own = dict(zip(self.names, self.parameters, strict=True))
-        velocity = functional_call(self.field, own, (self.sample.x_t, self.sample.t), tie_weights=False)
+        velocity = functional_call(self.field, own, self.sample.inputs, tie_weights=False)
         value = weighted_error(velocity, self.sample.u_t, self.weights)
         return [value.detach(), *torch.autograd.grad(value, self.parameters)]
 
@@ -70,7 +70,3 @@ def forget_pass() -> None:
 def weighted_error(velocity: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
     """Σ_n w_n ‖v_n − u_n‖²."""
     return ((velocity - wanted).square().flatten(1).sum(1) * weights).sum()
-
-
-def _parts(sample: PathSample) -> tuple[Tensor, Tensor, Tensor]:
-    return sample.x_t, sample.u_t, sample.t

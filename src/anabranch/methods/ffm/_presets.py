@@ -12,7 +12,7 @@ from anabranch import seeds
 from anabranch.data import shape
 from anabranch.errors import unknown
 from anabranch.federation import Federation, Ledger, Silo
-from anabranch.flow import Velocity, integrate
+from anabranch.flow import integrate
 from anabranch.methods.ffm._server import FlowServer
 from anabranch.methods.ffm._settings import (
     CouplingSettings,
@@ -21,6 +21,7 @@ from anabranch.methods.ffm._settings import (
     PotentialSettings,
     SemiDiscreteSettings,
 )
+from anabranch.methods.ffm._velocity import FlowVelocity
 
 PRESETS: dict[str, Mapping[str, Mapping[str, Any]]] = {
     "vanilla": {"coupling": {"name": "independent"}},
@@ -43,15 +44,25 @@ PRESETS: dict[str, Mapping[str, Mapping[str, Any]]] = {
 class TrainedFlow:
     """A finished flow: its velocity, the source it starts from, and what its training sent."""
 
-    velocity: Velocity = field(repr=False)
+    velocity: FlowVelocity = field(repr=False)
     source: str
     dimension: int
     ledger: Ledger = field(repr=False)
 
-    def sample(self, count: int, nfe: int = 10, solver: str = "euler", seed: int = 0) -> Tensor:
-        """`count` samples with `nfe` function evaluations."""
+    def sample(
+        self,
+        count: int,
+        nfe: int = 10,
+        solver: str = "euler",
+        seed: int = 0,
+        label: int | None = None,
+        weight: float = 1.0,
+    ) -> Tensor:
+        """`count` samples with `nfe` function evaluations; of the class `label`, where the flow is told classes,
+        sharpened by a `weight` above one."""
         x0 = shape(self.source, self.dimension).points(count, seeds.generator(seed, "sample"))
-        return integrate(self.velocity, x0, nfe, solver).x1
+        velocity = self.velocity if label is None else self.velocity.of_class(label, weight)
+        return integrate(velocity, x0, nfe, solver).x1
 
 
 def train_flow(

@@ -19,6 +19,7 @@ PRECISIONS = {
     "bfloat16": torch.float32,  # points and parameters; images are computed in it
     "tf32": torch.float32,  # as GPUs round products of matrices
 }
+MOST_CLASSES = 2**14  # each has a row in the network, which a silo must be able to hold
 SHARP = 0.002  # ε that stands for an exact plan: 97 % of what OT gains on images; 0.05, fit for few dimensions, 9 %
 LARGEST_ASSIGNMENT = 512  # points a side up to which a GPU is faster served by an exact assignment on the CPU
 IMAGE_NETWORKS = frozenset({"unet", "cnn-potential"})
@@ -65,7 +66,9 @@ class FlowSettings:
     mean and the deviation of log(t / (1 − t)), which is normal then. `optimizer`, `rate`, `schedule`, `warm_up` and
     `clip` act on the aggregate at the server; `average` is the decay of the parameters' moving average, which samples
     come from. With `local_steps` E > 0 silos take E steps of their own at `local_rate` and the server averages
-    parameters (FedAvg) instead of gradients.
+    parameters (FedAvg) instead of gradients. With `classes` C > 0 the flow is told the label of each point, a number
+    from 0 to C − 1 that means the same in all silos; it is `withheld` from that share of the pairs, so that the flow
+    can also be asked without, and guided.
     """
 
     source: str = "gaussian"
@@ -88,8 +91,17 @@ class FlowSettings:
     average: float = 0.999
     local_steps: int = 0
     local_rate: float = 1e-3
+    classes: int = 0
+    withheld: float = 0.1
 
     def __post_init__(self) -> None:
+        if not 0 <= self.classes <= MOST_CLASSES:
+            raise UsageError(
+                f"flow.classes is {self.classes}; give the number of classes, {MOST_CLASSES} at most, or 0 for a flow"
+                " that is told none."
+            )
+        if not 0 <= self.withheld < 1:
+            raise UsageError(f"flow.withheld is {self.withheld}; it is a share of the labels, from 0 to below 1.")
         if not isinstance(self.compile, bool) and self.compile != "auto":
             raise UsageError(f'flow.compile is {self.compile!r}; write true, false or "auto".')
         if self.passes < 1:
@@ -143,7 +155,8 @@ class CouplingSettings:
     batches of more than 512 on a GPU, with ε at most 0.002. `candidates`, `transform`, `descent_steps` and
     `descent_rate` belong to the potential couplings, `epsilon` to the entropic one as well; `pool`, in batches, is the
     most that the balanced one looks at, 0 as many as a silo's weight asks for. `group` is the least number of points
-    that an answer of the semi-discrete coupling may rest on: 1 is bare, more is protected.
+    that an answer of the semi-discrete coupling may rest on: 1 is bare, more is protected. `within` has minibatch OT
+    pair the points of each label for themselves; a flow that is told classes always does.
     """
 
     name: str = "independent"
@@ -156,6 +169,7 @@ class CouplingSettings:
     descent_rate: float = 0.5
     pool: float = 0.0
     group: int = 1
+    within: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in coupling_names():
@@ -174,7 +188,7 @@ def _independent(options: CouplingSettings, weight: float) -> Coupling:
 @register_coupling("minibatch")
 def _minibatch(options: CouplingSettings, weight: float) -> Coupling:
     solver = "exact" if options.solver == "auto" else options.solver
-    return MinibatchOT(solver, options.epsilon, options.replacement)
+    return MinibatchOT(solver, options.epsilon, options.replacement, options.within)
 
 
 @dataclass(frozen=True)
@@ -252,6 +266,12 @@ class FlowMatching:
             )
         if not 0 <= self.flow.average < 1:
             raise UsageError(f"flow.average is {self.flow.average}; a moving average's decay lies in [0, 1).")
+        if self.flow.classes and self.coupling.name in (*POTENTIAL_COUPLINGS, "semidiscrete"):
+            raise UsageError(
+                f"flow.classes is {self.flow.classes}, and the coupling '{self.coupling.name}' gives noise to points of"
+                " any class: given a class, noise would no longer be distributed as the source, where samples begin."
+                " Take the method 'vanilla', or 'lot', which pairs within a class."
+            )
         if self.flow.path == "target" and self.coupling.name != "independent":
             raise UsageError(
                 "The path 'target' starts from fresh noise and ignores x0, so a coupling other than 'independent' would"
@@ -260,7 +280,7 @@ class FlowMatching:
 
     def coupling_on(self, gpu: bool) -> CouplingSettings:
         """The coupling, with a solver that fits where it computes."""
-        chosen = self.coupling
+        chosen = replace(self.coupling, within=True) if self.flow.classes else self.coupling
         if chosen.solver != "auto":
             return chosen
         if not gpu or self.flow.batch <= LARGEST_ASSIGNMENT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -50,7 +51,7 @@ def _load_potential(half: FlowHalf, question: Gradient | LocalSteps) -> None:
 
 
 def _squared_error(half: FlowHalf, sample: PathSample) -> Tensor:
-    return (half.velocity(sample.x_t, sample.t) - sample.u_t).square()
+    return (half.velocity(*sample.inputs) - sample.u_t).square()
 
 
 @answers(Gradient)
@@ -101,8 +102,7 @@ def _weighted_gradient(half: FlowHalf, sample: PathSample, weights: Tensor, toge
     named = named_parameters(half.field)
     for start in range(0, len(weights), size):
         part = slice(start, start + size)
-        rows = PathSample(sample.x_t[part], sample.u_t[part], sample.t[part])
-        value, found = half.descent(rows, weights[part], together)
+        value, found = half.descent(sample[part], weights[part], together)
         loss = loss + value
         if total:
             torch._foreach_add_(total, list(found))
@@ -145,7 +145,7 @@ def histograms(silo: Silo, question: Histograms) -> HistogramsReply:
 def _examples(silos: Sequence[Silo], halves: Sequence[FlowHalf]) -> PathSample:
     """Every silo's batch, one below the other, with the same numbers as each silo would draw alone."""
     first = halves[0]
-    if isinstance(first.coupling, Independent) and first.path.deterministic:
+    if isinstance(first.coupling, Independent) and first.path.deterministic and not first.settings.flow.classes:
         size = first.settings.flow.batch
         for silo in silos:
             silo.rests_on(min(size, len(silo)))
@@ -155,7 +155,9 @@ def _examples(silos: Sequence[Silo], halves: Sequence[FlowHalf]) -> PathSample:
     drawn = draw(silos, halves)
     if first.path.deterministic:  # then the path itself draws nothing, and one call serves all
         x0, x1 = torch.cat([one.pairs.x0 for one in drawn]), torch.cat([one.pairs.x1 for one in drawn])
-        times = first.times(len(drawn[0].pairs), [one.generator for one in drawn])
-        return first.path.sample(x0, x1, times.to(x1.device))
-    samples = [first.between(one.pairs, one.generator) for one in drawn]
-    return PathSample(*(torch.cat([getattr(s, name) for s in samples]) for name in ("x_t", "u_t", "t")))
+        generators = [one.generator for one in drawn]
+        times = first.times(len(drawn[0].pairs), generators)
+        sample = first.path.sample(x0, x1, times.to(x1.device))
+        return replace(sample, y=first.told(torch.cat([one.pairs.label for one in drawn]), generators))
+    samples = [first.between(one.pairs, one.generator).parts for one in drawn]
+    return PathSample(*(torch.cat(parts) for parts in zip(*samples, strict=True)))

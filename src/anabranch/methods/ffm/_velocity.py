@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from anabranch.flow import attempt, is_compiled
+from anabranch.errors import UsageError
+from anabranch.flow import Velocity, attempt, is_compiled
+from anabranch.flow.conditioning import NULL, conditioned, guided
 from anabranch.methods.ffm._half import computes_in_half
 from anabranch.methods.ffm._settings import FlowMatching
 from anabranch.methods.ffm._speed import AUTO_ROWS, compile_flow, tuned
@@ -18,6 +20,9 @@ _ROWS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # of a compiled 
 
 class FlowVelocity:
     """v(x, t) of a network with these parameters, which are copied, at points x (n, d) and a time t.
+
+    A flow that is told classes can also be asked for v(x, t, y) with codes y (n, 1), NULL where no class is given, as
+    without y: it is a field that `conditioned` and `guided` take.
 
     It is computed in half precision where the settings ask for it, and compiled where that is asked for or pays. Then
     all passes have one number of `rows`: points are taken in parts of so many, the last of which is filled up, so that
@@ -58,26 +63,40 @@ class FlowVelocity:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # its work is begun, not done, when a call returns
 
-    def __call__(self, x: Tensor, t: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, t: Tensor, y: Tensor | None = None) -> Tensor:
         self._compile(at_once=self._evaluated >= AUTO_ROWS)  # a few images do not pay for it
         self._evaluated += len(x)
-        inputs = x.to(self.like), t.to(self.device)
+        inputs = [x.to(self.like), t.to(self.device)]
+        if self.settings.flow.classes:
+            inputs.append(torch.full((len(x), 1), NULL, device=self.device) if y is None else y.to(self.device))
         slopes = x.requires_grad and torch.is_grad_enabled()  # code with and without is compiled apart
         with tuned(self.settings, self.device, self.exact), torch.set_grad_enabled(slopes):
             value = attempt(self.module, lambda: self._in_parts(*inputs))
         return value.to(x)
 
+    def of_class(self, label: int | Tensor, weight: float = 1.0, until: float = 1.0) -> Velocity:
+        """v(·, ·, y) for points of a class, or of one class each (n,); sharpened by a `weight` above one until the time
+        `until`, at the price of two evaluations (`guided`)."""
+        classes, codes = self.settings.flow.classes, torch.as_tensor(label)
+        if not classes:
+            raise UsageError(
+                "This flow is told no classes, and samples all of them; set flow.classes to train one that is."
+            )
+        if codes.is_floating_point() or bool(((codes < 0) | (codes >= classes)).any()):
+            raise UsageError(f"A class is a number from 0 to {classes - 1} here; {label!r} was given.")
+        return conditioned(self if weight == 1 else guided(self, weight, until), codes.reshape(-1, 1))
+
     def _compile(self, at_once: bool) -> None:
         if not self.compiled and (at_once or self.settings.flow.compile is True):
             compile_flow(self.module, self.settings, self.device)
 
-    def _in_parts(self, x: Tensor, t: Tensor) -> Tensor:
+    def _in_parts(self, x: Tensor, *told: Tensor) -> Tensor:
         if not self.compiled:
-            return self._pass(x, t)
+            return self._pass(x, *told)
         if len(x) >= 2 * self.rows and not self._prepared:
             _ROWS[self.module] = len(x)
         parts = [slice(start, start + self.rows) for start in range(0, len(x), max(1, self.rows))]
-        found = [self._pass(self._filled(x[part]), self._filled(t[part]) if t.ndim else t) for part in parts]
+        found = [self._pass(*(self._filled(one[part]) if one.ndim else one for one in (x, *told))) for part in parts]
         return torch.cat(found)[: len(x)] if found else x
 
     def _filled(self, x: Tensor) -> Tensor:
@@ -85,6 +104,6 @@ class FlowVelocity:
         missing = self.rows - len(x)
         return torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) if missing else x
 
-    def _pass(self, x: Tensor, t: Tensor) -> Tensor:
-        value: Tensor = functional_call(self.module, self.parameters, (x, t), tie_weights=False)
+    def _pass(self, *inputs: Tensor) -> Tensor:
+        value: Tensor = functional_call(self.module, self.parameters, inputs, tie_weights=False)
         return value

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from anabranch import seeds
 from anabranch.flow import Velocity, integrate
-from anabranch.methods.ffm import FlowServer
-from anabranch.methods.ffm._velocity import FlowVelocity
+from anabranch.methods.ffm import FlowServer, FlowVelocity
 from anabranch.metrics import to_bytes
 from anabranch.recipes.studies.flow_images._memory import spared_option
 from anabranch.runs import Config, RunFolder, device_of
