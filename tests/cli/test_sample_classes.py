@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 from anabranch.cli._verbs import app
+from anabranch.data import load_samples
 from anabranch.errors import UsageError
 from anabranch.runs import RunFolder, export, load_exported, resume, train
 from tests.runs.test_images import config
@@ -49,7 +51,8 @@ def test_classes_lie_beside_the_images(digits, tmp_path):
     assert result.exit_code == 0, result.output
     found = np.load(tmp_path / "x.npz")
     assert found["images"].shape == (12, 8, 8, 1)
-    assert found["class"].tolist() == [str(number % 10) for number in range(12)]
+    assert found["label"].tolist() == [number % 10 for number in range(12)]
+    assert load_samples(tmp_path / "x.npz").label.tolist() == found["label"].tolist()  # a labelled set by itself
 
 
 def test_a_model_that_was_handed_on_samples_the_same(digits, tmp_path):
@@ -68,6 +71,8 @@ def test_a_model_that_was_handed_on_samples_the_same(digits, tmp_path):
         (("--class", "cat"), "The class is 'cat'"),
         (("--weights", "2"), "give a --class with --weights and --until"),
         (("--class", "1", "--weights", "1,2"), "a class has one weight"),
+        (("--class", "1", "--weights", "nan"), "weight of guidance cannot be nan"),
+        (("--class", "1", "--until", "7"), "cannot last until t = 7"),
         (("--class", "1", "--how", "guided"), "leave out --attributes, --grid and --how"),
     ],
 )
@@ -91,6 +96,23 @@ def test_data_without_labels(tmp_path, name):
     settings = tiny(flow={"classes": 2, "source": "gaussian"}, data={"files": [str(tmp_path / name)], "groups": []})
     with pytest.raises(UsageError, match=r"flow\.classes is for labels"):
         train(settings, tmp_path / "run")
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_pictures_without_folders_of_classes(tmp_path, apart):
+    """Two flat folders would be two classes, one a silo."""
+    for name in ("north", "south"):
+        for number in range(6):
+            path = tmp_path / name / (f"{number % 2}/" if apart else "") / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (8, 8), 40 * number).save(path)
+    files = [f"folder:{tmp_path / name}" for name in ("north", "south")]
+    settings = config(data={"files": files, "partition": "iid", "images": 0, "held_out": 0.0}, flow={"classes": 2})
+    if apart:
+        train(settings, tmp_path / "run")
+    else:
+        with pytest.raises(UsageError, match="give each class a folder"):
+            train(settings, tmp_path / "run")
 
 
 @pytest.mark.parametrize("coupling", ["independent", "minibatch"])

@@ -62,7 +62,9 @@ def sample(
     ] = None,
     weights: Annotated[
         str,
-        typer.Option(help="How strongly attributes count: one number, or, when composed, one each, as in 1,2."),
+        typer.Option(
+            help="How strongly attributes, or a class, count: one number, or, when composed, one each, as in 1,2."
+        ),
     ] = "",
     until: Annotated[
         float,

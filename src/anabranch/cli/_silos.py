@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import torch
 import typer
 from torch import Tensor
@@ -20,6 +19,7 @@ from anabranch.data import (
     Points,
     Table,
     by_attribute,
+    has_labels,
     load_attribute,
     load_images,
     load_points,
@@ -143,7 +143,7 @@ def gather(names: Sequence[str], how: Reading) -> Gathered:
     files = [name for name in names if name.endswith(ARRAYS)]
     arrays = points_of(from_dict({"data": {"files": files}}).data) if files else {}
     held = {
-        silo: Held(Points(points.x, points.label), _has_labels(file))
+        silo: Held(Points(points.x, points.label), has_labels(file))
         for (silo, points), file in zip(arrays.items(), files, strict=True)
     }
     for name in names:
@@ -160,7 +160,7 @@ def divide(name: str, by: str, how: Reading) -> Gathered:
         values = {"target": name, "partition": "attribute", "attribute": by}
         return _of_tables(tables_of(from_dict({"data": values}).data), how)
     if name.endswith(ARRAYS):
-        whole, texts = Held(load_points(name, by), _has_labels(name)), load_attribute(name, by)
+        whole, texts = Held(load_points(name, by), has_labels(name)), load_attribute(name, by)
     else:
         images = _images(name)
         if by != "label":
@@ -222,14 +222,6 @@ def _images(name: str) -> ImageSet:
     _check_image_set(name)
     kind, _, part = name.partition(":")
     return load_images(kind, part or "train")
-
-
-def _has_labels(name: str) -> bool:
-    """Whether an archive that could be read holds labels, be they all the same."""
-    if not name.endswith(".npz"):
-        return False
-    with np.load(name, allow_pickle=False) as archive:
-        return "label" in archive.files
 
 
 def size_text(count: int) -> str:

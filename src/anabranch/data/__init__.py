@@ -18,7 +18,7 @@ from anabranch.data._encoder import (
     merge,
     summarise,
 )
-from anabranch.data._folders import load_folder, share_classes
+from anabranch.data._folders import has_classes, load_folder, share_classes
 from anabranch.data._images import ImageSet, load_images
 from anabranch.data._partition import (
     PARTITIONERS,
@@ -80,6 +80,7 @@ __all__ = [
     "damage",
     "dirichlet",
     "get",
+    "has_classes",
     "has_labels",
     "iid",
     "infer_kinds",

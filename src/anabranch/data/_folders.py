@@ -51,6 +51,11 @@ def load_folder(
     return found
 
 
+def has_classes(folder: str | Path) -> bool:
+    """Whether pictures lie in folders of classes, and not in the folder itself."""
+    return len(Path(Listing.of(folder).files[0]).parts) > 1
+
+
 def share_classes(sets: Iterable[ImageSet]) -> list[ImageSet]:
     """The same images with labels that mean the same in every set: they count in the sorted names of all classes.
 

@@ -120,7 +120,13 @@ def load_points(path: str | Path, attribute: str = "") -> Points:
 def has_labels(path: str | Path) -> bool:
     """Whether a file of points has labels; where it has none, all are 0."""
     path = Path(path)
-    return path.suffix == ".npz" and "label" in _loaded(path)
+    if path.suffix != ".npz":
+        return False
+    try:
+        with numpy.load(path, allow_pickle=False) as archive:  # of which nothing but the names is read
+            return "label" in archive.files
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return "label" in _loaded(path)  # which says what is wrong with it
 
 
 def load_samples(path: str | Path) -> Points | Pixels:

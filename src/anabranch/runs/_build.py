@@ -21,6 +21,7 @@ from anabranch.data import (
     by_shards,
     check_points,
     dirichlet,
+    has_classes,
     has_labels,
     iid,
     load_attribute,
@@ -103,7 +104,14 @@ def _check_labels(data: DataSettings) -> None:
         raise UsageError("flow.classes is for labels, which tables have not; give .npz files with x and label.")
     for name in data.files or (data.target,):
         if name.endswith((".npy", ".npz")) and not has_labels(name):
-            raise UsageError(f"flow.classes is for labels, and '{name}' has none; give .npz files with x and label.")
+            raise UsageError(
+                f"flow.classes is for labels, and '{name}' has none; give .npz files with x, or images, and label."
+            )
+    for folder in data.folders:
+        if not has_classes(folder):
+            raise UsageError(
+                f"flow.classes is for labels, and the pictures in '{folder}' have none; give each class a folder in it."
+            )
 
 
 def _pooled(parts: Sequence[Points | Pixels]) -> Points | Pixels:

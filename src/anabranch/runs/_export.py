@@ -49,7 +49,7 @@ class ExportedFlow:
     ) -> Tensor:
         """`count` samples with `nfe` function evaluations: those of `anabranch sample` with the same seed. Where the
         flow is told classes, those of the class `label`, sharpened by a `weight` above one."""
-        velocity = self.velocity if label is None else self.velocity.of_class(label, weight)
+        velocity = self.velocity.of_class(label, weight)
         return integrate(velocity, noise_of(self.source, count, seed)(0, count), nfe, solver).x1
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anabranch.data import Encoder, Table
 from anabranch.errors import UsageError
-from anabranch.flow import Flow, integrate
+from anabranch.flow import Flow, Velocity, integrate
 from anabranch.methods.ffm import FlowMatching, FlowServer
 from anabranch.runs._sample_drawing import Computing, Drawing, Sampling, check_solver, how_drawn
 from anabranch.runs._sample_noise import noise_of
@@ -48,13 +48,17 @@ def open_flow(
     labels = _labels(of_class, settings.flow.classes, count)
     weight, until = (sampling.weights or [1.0])[0], sampling.until
 
+    def told(rows: slice) -> Velocity:
+        return velocity.of_class(None if labels is None else labels[rows], weight, until)
+
+    told(slice(0))  # refuses before anything is begun
+
     def follow(x0: Tensor, start: int) -> Flow:
-        told = velocity if labels is None else velocity.of_class(labels[start : start + len(x0)], weight, until)
-        return integrate(told, x0.to(device), sampling.nfe, sampling.solver)
+        return integrate(told(slice(start, start + len(x0))), x0.to(device), sampling.nfe, sampling.solver)
 
     def prepare() -> None:
         if device.type == "cuda":  # a CPU has nothing to get ready
-            evaluations = count * (ADAPTIVE_NFE if sampling.nfe is None else sampling.nfe)
+            evaluations = count * (ADAPTIVE_NFE if sampling.nfe is None else sampling.nfe) * (1 if weight == 1 else 2)
             velocity.prepare(torch.zeros(batch, dimension, device=device), evaluations)
 
     return Drawing(
@@ -64,7 +68,7 @@ def open_flow(
         follow,
         lambda x: _table(flow.encoder, x),
         shape_of_images,
-        {} if labels is None else {"class": [str(label) for label in labels.tolist()]},
+        {} if labels is None else {"label": labels.tolist()},
         facts={**flow.facts, **how_drawn(sampling), "precision": precision, **_asked(sampling, of_class)},
         notes=(_no_half(settings, device),) if precision != settings.flow.precision else (),
         prepare=prepare,

@@ -87,7 +87,7 @@ class Drawing:
     follow: Callable[[Tensor, int], Flow]
     table: Callable[[Tensor], Table]
     shape: tuple[int, ...] = ()
-    attributes: Mapping[str, list[str]] = field(default_factory=dict)
+    attributes: Mapping[str, Sequence[str] | Sequence[int]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     prepare: Callable[[], None] = lambda: None

@@ -31,7 +31,8 @@ def image_bytes(x: Tensor, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 class ArrayFile:
     """An .npy file of rows, or an .npz archive: `images` (n, h, w, c) of bytes where samples are images, else rows `x`
-    (n, d), and an array of text for each attribute. Written under another name, and renamed once it is whole."""
+    (n, d), and an array of text for each attribute, or of numbers for labels. Written under another name, and renamed
+    once it is whole."""
 
     start = 0
 

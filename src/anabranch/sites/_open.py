@@ -46,7 +46,7 @@ def load_silo(folder: Path, settings: SiteSettings) -> Silo:
     if data.attributed:
         samples = load_attributed(path, data.attributes, data.space)
         silo.hold(Points(samples.x, samples.label))
-        silo.space, silo.shape = samples.space, samples.shape or ()
+        silo.space, silo.shape, silo.own_classes = samples.space, samples.shape or (), True
         return silo
     loaded, labelled = load_samples(path), has_labels(path)
     if isinstance(loaded, Pixels):

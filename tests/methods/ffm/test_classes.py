@@ -45,12 +45,27 @@ def test_a_share_of_the_labels_is_withheld_and_the_others_are_those_of_the_point
     lab.ready(lab.settings("minibatch", classes=2, withheld=0.3, batch=4000), silos)
     half = half_of(silos[0])
     pairs = half.draw(silos[0], silos[0].generator("batch", 0))
-    told = half.told(pairs.label, [generator(1)])[:, 0]
+    told = half.told(pairs.label, [generator(1)], [1])[:, 0]
     assert float((told == NULL).double().mean()) == pytest.approx(0.3, abs=0.03)
     given = told != NULL
     assert torch.equal(told[given], (pairs.x1[given, 0] < 0).long())
-    all_told = replace(half, settings=lab.settings(classes=2, withheld=0.0)).told(pairs.label, [generator(1)])
-    assert torch.equal(all_told[:, 0], pairs.label)
+
+
+def test_a_class_of_which_a_batch_has_too_few_points_is_withheld(lab):
+    """Rows of the table get a gradient only where it rests on as many points as the silo's answers must."""
+    silos = silos_of((90,), labels=lambda label: (torch.arange(90) % 30 == 0).long())  # three points of class 1
+    silos[0].smallest_group = 10
+    server = lab.ready(lab.settings("minibatch", classes=3, batch=60), silos)
+    for number in range(2001, 2006):
+        server.federation.start_round(number)
+        reply = server.federation.mean(Gradient(server.parameters, {})).reply
+        rows = reply.gradients["embedding.tables.0.weight"].abs().amax(1) > 0
+        assert rows.tolist() == [True, False, False, True]  # the class that all have, and what is withheld
+    label = torch.tensor([0] * 12 + [1] * 9 + [2] * 10).to(torch.uint8)
+    half = half_of(silos[0])
+    codes = half.told(label.repeat(2), [generator(0), generator(1)], [1, 9])[:, 0].reshape(2, -1)
+    counts = [[int((own == value).sum()) for value in range(3)] for own in codes]
+    assert min(counts[0]) > 0 and all(count == 0 or count >= 9 for count in counts[1]) and 0 in counts[1]
 
 
 def test_one_class_is_a_class_too_where_it_is_said_so(lab):
@@ -124,6 +139,7 @@ class TestImages:
         monkeypatch.setattr(halves, "records", lambda *_: True)
         forget_pass()
         recorded = self.trained()
+        forget_pass()
         for name, tensor in plain.parameters.items():
             torch.testing.assert_close(recorded.parameters[name], tensor, rtol=1e-9, atol=1e-9)
             torch.testing.assert_close(parts.parameters[name], tensor, rtol=1e-9, atol=1e-9)
@@ -159,6 +175,7 @@ class TestRefused:
             ({"classes": -1}, "flow.classes is -1"),
             ({"classes": 10**6}, "16384 at most"),
             ({"classes": 2, "withheld": 1.0}, "flow.withheld is 1.0"),
+            ({"classes": 2, "withheld": 0.0}, "learned from those"),
         ],
     )
     def test_numbers_that_cannot_be(self, lab, change, why):
@@ -166,7 +183,7 @@ class TestRefused:
             lab.settings(**change)
 
     def test_labels_that_are_none_of_the_classes(self, lab):
-        with pytest.raises(QuorumError, match="silo 'a' has labels from 0 to 5"):
+        with pytest.raises(QuorumError, match="silo 'a' has labels outside of 0 to 1"):
             lab.server(lab.settings(classes=2), silos_of(labels=lambda label: 5 * label))
 
     def test_points_without_labels(self, lab):
@@ -176,7 +193,7 @@ class TestRefused:
     def test_classes_that_a_silo_counted_itself(self, lab):
         silos = silos_of()
         silos[1].own_classes = True
-        with pytest.raises(QuorumError, match="silo 'b' has counted those of its pictures itself"):
+        with pytest.raises(QuorumError, match="silo 'b' has counted those of its samples itself"):
             lab.server(lab.settings(classes=2), silos)
 
     def test_networks_that_cannot_be_told(self, lab):
@@ -190,5 +207,17 @@ class TestRefused:
             velocity.of_class(label)
 
     def test_a_class_of_a_flow_that_knows_none(self, lab):
-        with pytest.raises(UsageError, match="told no classes"):
-            lab.server(lab.settings(), lab.silos()).velocity().of_class(0)
+        velocity = lab.server(lab.settings(), lab.silos()).velocity()
+        for ask in (
+            lambda: velocity.of_class(0),
+            lambda: velocity(torch.zeros(1, 2), torch.tensor(0.5), torch.zeros(1, 1)),
+        ):
+            with pytest.raises(UsageError, match="told no classes"):
+                ask()
+
+    def test_a_weight_without_a_class_or_that_lasts_too_long(self, lab):
+        velocity = lab.server(lab.settings(classes=2), silos_of()).velocity()
+        with pytest.raises(UsageError, match="sharpens a class, and none is given"):
+            velocity.of_class(None, weight=2.0)
+        with pytest.raises(UsageError, match="until t = 7"):
+            velocity.of_class(1, until=7.0)

@@ -97,28 +97,46 @@ class FlowHalf:
     def example(self, silo: Silo, step: int = 0) -> PathSample:
         """One batch: pairs, times, and the points between."""
         generator = silo.generator("batch", step, device=self.device)
-        return self.between(self.draw(silo, generator, step), generator)
+        return self.between(self.draw(silo, generator, step), generator, silo.smallest_group)
 
-    def between(self, pairs: Pairs, generator: torch.Generator) -> PathSample:
-        """The pairs at random times."""
+    def between(self, pairs: Pairs, generator: torch.Generator, least: int = 1) -> PathSample:
+        """The pairs at random times; `least` as in `told`."""
         times = self.times(len(pairs), [generator]).to(pairs.x1.device)
         sample = self.path.sample(pairs.x0, pairs.x1, times, generator)
-        return replace(sample, y=self.told(pairs.label, [generator]))
+        return replace(sample, y=self.told(pairs.label, [generator], [least]))
 
     def times(self, size: int, generators: Sequence[torch.Generator]) -> Tensor:
         """Times of so many pairs by each of the generators, as flow.times says."""
         chances = [torch.rand(size, generator=generator, device=generator.device) for generator in generators]
         return times_at(torch.cat(chances), self.settings.flow.times)
 
-    def told(self, labels: Tensor, generators: Sequence[torch.Generator]) -> Tensor | None:
-        """What the flow is told of points with these labels (n,): codes (n, 1), NULL where the generators, each for its
-        part of the points, have them withheld; None for a flow that knows no classes."""
-        if not self.settings.flow.classes:
+    def told(self, labels: Tensor, generators: Sequence[torch.Generator], least: Sequence[int]) -> Tensor | None:
+        """What the flow is told of points with these labels (n,): codes (n, 1), NULL where they are withheld; None for
+        one that knows no classes.
+
+        The points are those of one silo after the other, which has a generator, and the `least` number of points that
+        an answer may rest on: a class that a batch shows fewer of is withheld, since its row of the network's table
+        would get the gradient of these alone.
+        """
+        classes = self.settings.flow.classes
+        if not classes:
             return None
-        size = len(labels) // len(generators)
-        chances = [torch.rand(size, generator=generator, device=generator.device) for generator in generators]
-        withheld = torch.cat(chances).to(labels.device) < self.settings.flow.withheld
-        return torch.where(withheld, NULL, labels).unsqueeze(1).to(self.device)
+        parts = torch.chunk(labels.long().to(self.device), len(generators))
+        chances = [torch.rand(len(own), generator=g, device=g.device) for own, g in zip(parts, generators, strict=True)]
+        codes = [
+            torch.where(chance.to(self.device) < self.settings.flow.withheld, NULL, own)
+            for chance, own in zip(chances, parts, strict=True)
+        ]
+        often = [_often(own, classes, count) for own, count in zip(codes, least, strict=True)]
+        return torch.cat(often).unsqueeze(1)
+
+
+def _often(codes: Tensor, classes: int, least: int) -> Tensor:
+    """The codes (n,), without those that fewer than `least` points have."""
+    if least <= 1:
+        return codes
+    counts = codes.new_zeros(classes + 1).index_add_(0, codes + 1, torch.ones_like(codes))
+    return torch.where(counts[codes + 1] < least, NULL, codes)
 
 
 def build(silo: Silo, question: Prepare) -> FlowHalf:
@@ -161,14 +179,14 @@ def check_classes(silo: Silo, classes: int) -> None:
         raise RefusedError(f"The flow is to be told classes, and the points of silo '{silo.name}' have no labels.")
     if silo.own_classes:
         raise RefusedError(
-            f"The flow is to be told classes, and silo '{silo.name}' has counted those of its pictures itself, so that"
-            " their numbers may mean others elsewhere; give it an archive (.npz) with images and label."
+            f"The flow is to be told classes, and silo '{silo.name}' has counted those of its samples itself, so that"
+            " their numbers may mean others elsewhere; give it an archive (.npz) with a label that all silos agreed on."
         )
-    least, most = int(silo.data.label.min()), int(silo.data.label.max())
-    if not 0 <= least <= most < classes:
+    label = silo.data.label
+    if label.is_floating_point() or bool(((label < 0) | (label >= classes)).any()):
         raise RefusedError(
-            f"The flow is to be told {classes} classes, from 0 to {classes - 1}, and silo '{silo.name}' has labels from"
-            f" {least} to {most}."
+            f"The flow is to be told {classes} classes, and silo '{silo.name}' has labels outside of 0 to"
+            f" {classes - 1}."
         )
 
 

@@ -40,7 +40,8 @@ class GradientReply(Message, kind="ffm.gradient.reply"):
 
     Reveals: a gradient. Without clipping and noise, gradients of small batches can be inverted to their samples; the
     aggregate of many silos is what the server needs, and all it is given where an engine sums securely. Of a flow that
-    is told classes it also shows which of them the batch has: only their rows of the network's table are not zero.
+    is told classes it also shows which of them the batch has `smallest_group` times or more: only their rows of the
+    network's table are not zero, and each is of the points of that class alone.
     """
 
     gradients: dict[str, Tensor]

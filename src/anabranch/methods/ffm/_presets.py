@@ -61,7 +61,7 @@ class TrainedFlow:
         """`count` samples with `nfe` function evaluations; of the class `label`, where the flow is told classes,
         sharpened by a `weight` above one."""
         x0 = shape(self.source, self.dimension).points(count, seeds.generator(seed, "sample"))
-        velocity = self.velocity if label is None else self.velocity.of_class(label, weight)
+        velocity = self.velocity.of_class(label, weight)
         return integrate(velocity, x0, nfe, solver).x1
 
 

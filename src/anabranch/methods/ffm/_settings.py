@@ -38,7 +38,8 @@ class CouplingBuilder(Protocol):
 def register_coupling(name: str) -> Callable[[Builder], Builder]:
     """Makes a function `(options, weight) -> Coupling` known under a name, so that settings can ask for it.
 
-    The silo half runs where the data is: every silo must have registered the coupling before it is asked.
+    The silo half runs where the data is: every silo must have registered the coupling before it is asked. Where
+    `options.within` is true, the flow is told labels: given a label, x0 must be distributed as the source.
     """
 
     def register(builder: Builder) -> Builder:
@@ -100,8 +101,11 @@ class FlowSettings:
                 f"flow.classes is {self.classes}; give the number of classes, {MOST_CLASSES} at most, or 0 for a flow"
                 " that is told none."
             )
-        if not 0 <= self.withheld < 1:
-            raise UsageError(f"flow.withheld is {self.withheld}; it is a share of the labels, from 0 to below 1.")
+        if not 0 < self.withheld < 1:
+            raise UsageError(
+                f"flow.withheld is {self.withheld}; it is a share of the labels, above 0 and below 1: what a flow says"
+                " without a label is learned from those."
+            )
         if not isinstance(self.compile, bool) and self.compile != "auto":
             raise UsageError(f'flow.compile is {self.compile!r}; write true, false or "auto".')
         if self.passes < 1:
@@ -266,7 +270,7 @@ class FlowMatching:
             )
         if not 0 <= self.flow.average < 1:
             raise UsageError(f"flow.average is {self.flow.average}; a moving average's decay lies in [0, 1).")
-        if self.flow.classes and self.coupling.name in (*POTENTIAL_COUPLINGS, "semidiscrete"):
+        if self.flow.classes and self.coupling.name not in COUPLINGS:
             raise UsageError(
                 f"flow.classes is {self.flow.classes}, and the coupling '{self.coupling.name}' gives noise to points of"
                 " any class: given a class, noise would no longer be distributed as the source, where samples begin."

@@ -158,6 +158,8 @@ def _examples(silos: Sequence[Silo], halves: Sequence[FlowHalf]) -> PathSample:
         generators = [one.generator for one in drawn]
         times = first.times(len(drawn[0].pairs), generators)
         sample = first.path.sample(x0, x1, times.to(x1.device))
-        return replace(sample, y=first.told(torch.cat([one.pairs.label for one in drawn]), generators))
-    samples = [first.between(one.pairs, one.generator).parts for one in drawn]
+        labels, least = torch.cat([one.pairs.label for one in drawn]), [silo.smallest_group for silo in silos]
+        return replace(sample, y=first.told(labels, generators, least))
+    each = zip(silos, drawn, strict=True)
+    samples = [first.between(one.pairs, one.generator, silo.smallest_group).parts for silo, one in each]
     return PathSample(*(torch.cat(parts) for parts in zip(*samples, strict=True)))

@@ -68,23 +68,31 @@ class FlowVelocity:
         self._evaluated += len(x)
         inputs = [x.to(self.like), t.to(self.device)]
         if self.settings.flow.classes:
-            inputs.append(torch.full((len(x), 1), NULL, device=self.device) if y is None else y.to(self.device))
+            told = torch.full((len(x), 1), NULL, device=self.device) if y is None else y.to(self.device)
+            inputs.append(told.contiguous())  # lying otherwise, it would be compiled for again
+        elif y is not None:
+            raise UsageError("This flow is told no classes; leave them out.")
         slopes = x.requires_grad and torch.is_grad_enabled()  # code with and without is compiled apart
         with tuned(self.settings, self.device, self.exact), torch.set_grad_enabled(slopes):
             value = attempt(self.module, lambda: self._in_parts(*inputs))
         return value.to(x)
 
-    def of_class(self, label: int | Tensor, weight: float = 1.0, until: float = 1.0) -> Velocity:
+    def of_class(self, label: int | Tensor | None, weight: float = 1.0, until: float = 1.0) -> Velocity:
         """v(·, ·, y) for points of a class, or of one class each (n,); sharpened by a `weight` above one until the time
-        `until`, at the price of two evaluations (`guided`)."""
+        `until`, at the price of two evaluations (`guided`). None: no class is given."""
+        sharper = guided(self, weight, until)  # which also says what cannot be
+        if label is None:
+            if weight != 1:
+                raise UsageError(
+                    f"A weight of {weight} sharpens a class, and none is given; give one, or leave it out."
+                )
+            return self
         classes, codes = self.settings.flow.classes, torch.as_tensor(label)
         if not classes:
-            raise UsageError(
-                "This flow is told no classes, and samples all of them; set flow.classes to train one that is."
-            )
+            raise UsageError("This flow is told no classes, and samples all; set flow.classes to train one that is.")
         if codes.is_floating_point() or bool(((codes < 0) | (codes >= classes)).any()):
             raise UsageError(f"A class is a number from 0 to {classes - 1} here; {label!r} was given.")
-        return conditioned(self if weight == 1 else guided(self, weight, until), codes.reshape(-1, 1))
+        return conditioned(self if weight == 1 else sharper, codes.long().reshape(-1, 1).to(self.device))
 
     def _compile(self, at_once: bool) -> None:
         if not self.compiled and (at_once or self.settings.flow.compile is True):
