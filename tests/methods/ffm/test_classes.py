@@ -70,7 +70,9 @@ def test_a_class_of_which_a_batch_has_too_few_points_is_withheld(lab):
 
 def test_one_class_is_a_class_too_where_it_is_said_so(lab):
     x = torch.randn(30, 2, generator=generator(0))
-    lab.server(lab.settings(classes=2), [Silo("a", x, torch.zeros(30).long(), secret=1)])
+    silo = Silo("a", x, torch.zeros(30).long(), secret=1)
+    lab.server(lab.settings(classes=2), [silo])
+    assert not half_of(silo).example(silo).y.clamp_min(0).any()  # class 0, or withheld
 
 
 def test_noise_is_the_sources_given_a_class(lab):
