@@ -55,7 +55,7 @@ def rehearse_composition(federation: Federation, config: Config, notes: Phases) 
         notes.phase = "peers"
         met = torch.ones(sum(AttributeSpace.from_json(space).sizes), dtype=torch.bool)
         peers = settings.peers
-        federation.everyone(PeerSteps({"another": met}, STEPS, peers.penalty, peers.rate))
+        federation.everyone(PeerSteps({"another": met}, STEPS, peers.penalty, peers.rate, peers.early, peers.held))
         federation.hand_out({"another": expert}, [name])
     if settings.student.steps:
         notes.phase = "student"

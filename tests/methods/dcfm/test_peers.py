@@ -1,14 +1,22 @@
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
 from scene import corner_silos, opened
 
+from anabranch.errors import QuorumError, RefusedError, UsageError
 from anabranch.flow.conditioning import full_penalty, single_masks
 from anabranch.methods.dcfm import CompositionServer, composition
-from anabranch.methods.dcfm._peers import _met, peer_losses, peer_losses_everywhere, routed
-from anabranch.methods.experts import Example, Expert, ExpertSettings, example
+from anabranch.methods.dcfm._peers import (
+    AS_PRINTED,
+    Comparison,
+    Turn,
+    _met,
+    peer_losses,
+    peer_losses_everywhere,
+    routed,
+)
+from anabranch.methods.experts import Example, Expert, ExpertSettings, example, half_of
 
 QUICK = {"steps": 8, "batch": 32, "hidden": 16, "layers": 2}
 WEIGHT = [0.7, 0.1, 0.1, 0.1]
@@ -102,16 +110,51 @@ class TestLosses:
         assert torch.isclose(some.losses.matching - alone.losses.matching, WEIGHT[0] * (whole - part), atol=1e-5)
         assert some.forward == pytest.approx(1 + 3 * 10 / 40)
 
+    def test_early_the_gap_counts_by_what_is_left_of_the_time(self, batch):
+        theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
+        rows = []
+        for row in range(40):
+            one = Example(
+                *(part[row : row + 1] for part in (batch.x_t, batch.u_t, batch.t, batch.y)),
+                batch.masks,
+                batch.weight,
+                0,
+            )
+            gap = peer_losses(
+                field(1), field(2), one, single_masks(2), theirs[row : row + 1], WEIGHT
+            ).losses.independence
+            rows.append(float(gap) * (1 - float(batch.t[row])) ** 3)
+        step = peer_losses(field(1), field(2), batch, single_masks(2), theirs, WEIGHT, Comparison(early=3.0))
+        assert float(step.losses.independence) == pytest.approx(sum(rows) / 40, rel=1e-4)
+
+    @pytest.mark.parametrize("routes", [peer_losses, peer_losses_everywhere])
+    def test_held_the_penalty_moves_terms_and_not_the_whole_velocity(self, batch, routes):
+        theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
+        values, slopes = [], []
+        for comparison in (AS_PRINTED, Comparison(held=True)):
+            whole, part = (torch.full((), 0.5, requires_grad=True) for _ in range(2))
+
+            def own(x, t, y, whole=whole, part=part):
+                return torch.where((y >= 0).all(1, keepdim=True), whole, part) * field(1)(x, t, y)
+
+            gap = routes(own, field(2), batch, single_masks(2), theirs, WEIGHT, comparison).losses.independence
+            values.append(gap.detach())
+            slopes.append(torch.autograd.grad(gap, (whole, part), allow_unused=True, materialize_grads=True))
+        assert torch.equal(*values)
+        (moved, beside), (held, alone) = slopes
+        assert moved != 0 and held == 0
+        assert torch.isclose(beside, alone) and alone != 0
+
+    @pytest.mark.parametrize("comparison", [AS_PRINTED, Comparison(early=2.0), Comparison(early=2.0, held=True)])
     @pytest.mark.parametrize("compared", [40, 10])
-    def test_evaluated_everywhere_losses_and_slopes_are_the_same(self, batch, compared):
+    def test_evaluated_everywhere_losses_and_slopes_are_the_same(self, batch, compared, comparison):
         """On a GPU both networks evaluate all terms; what a step does must not depend on the machine."""
         theirs = routed(torch.ones(compared, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
-        late = replace(batch, late=2.0)
         found = []
         for routes in (peer_losses, peer_losses_everywhere):
             own = torch.full((), 0.5, requires_grad=True)
             mine = lambda x, t, y, own=own: own * field(1)(x, t, y)  # noqa: E731
-            step = routes(mine, field(2), late, single_masks(2), theirs, WEIGHT)
+            step = routes(mine, field(2), batch, single_masks(2), theirs, WEIGHT, comparison)
             both = torch.stack([step.losses.matching, step.losses.independence])
             (slope,) = torch.autograd.grad(both @ torch.tensor([1.0, 3.0]), own)
             found.append(torch.cat([both.detach(), slope[None]]))
@@ -133,6 +176,24 @@ class TestServer:
         ]
         assert moved == [{"b"}, {"a"}, {"b"}]
 
+    @pytest.mark.parametrize("broken", ["a", "ab"])
+    def test_in_turn_one_may_fail_and_not_all(self, monkeypatch, broken):
+        def beside(turn, peer, met):
+            if silo_of[id(turn.half.x)] in broken:
+                raise RefusedError("no time")
+            before(turn, peer, met)
+
+        before, silos = Turn.beside, corner_silos()
+        monkeypatch.setattr(Turn, "beside", beside)
+        settings = composition("dcfm-a", experts=QUICK, peers={"rounds": 2, "steps": 3})
+        server = CompositionServer(settings, opened(silos))
+        silo_of = {id(half_of(silo).x): silo.name for silo in silos}
+        if broken == "a":
+            assert [p.phase for p in server.run()].count("peers") == 4
+        else:
+            with pytest.raises(QuorumError, match="No silo trained beside its peers"):
+                list(server.run())
+
     def test_at_once_all_move_in_one_round(self):
         settings = composition("dcfm-a-simultaneous", experts=QUICK, peers={"rounds": 2, "steps": 3})
         server = CompositionServer(settings, opened(corner_silos()))
@@ -144,6 +205,27 @@ class TestServer:
             settings = composition("dcfm-a", experts=QUICK, peers={"least": least})
             server = CompositionServer(settings, opened(corner_silos(count=200, held=held)))
             assert torch.cat(server._met("a")).tolist() == right
+
+    def test_silos_compare_as_the_settings_say(self):
+        """Both ways to compare reach the silo: each alone ends elsewhere."""
+        ends = []
+        for changed in ({}, {"early": 2.0}, {"held": True}):
+            settings = composition("dcfm-a", experts=QUICK, peers={"rounds": 1, "steps": 3, **changed})
+            server = CompositionServer(settings, opened(corner_silos()))
+            list(server.run())
+            ends.append(torch.cat([tensor.flatten() for tensor in server.experts["a"].values()]))
+        assert not torch.equal(ends[0], ends[1]) and not torch.equal(ends[0], ends[2])
+
+    @pytest.mark.parametrize("early", [-1.0, float("nan"), float("inf")])
+    def test_a_power_of_time_that_is_none_is_refused(self, early):
+        from anabranch.methods.dcfm import PeerSteps
+
+        with pytest.raises(UsageError, match="the power of 1 − t that counts"):
+            composition("dcfm-a", peers={"early": early})
+        federation = opened(corner_silos())
+        list(CompositionServer(composition("ddm", experts=QUICK), federation).run())
+        met = {name: torch.ones(4, dtype=torch.bool) for name in "ab"}
+        assert "arrived with early = " in federation.ask(PeerSteps(met, 2, 1.0, 1e-3, early)).failures["a"]
 
     def test_a_silo_without_peers_refuses(self):
         from anabranch.methods.dcfm import PeerSteps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -38,7 +38,8 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
     own = expert_of(silo)
     peers = _peers(silo, question, own)
     learner = Learner(own, half.settings.rule(question.steps, question.rate), half.settings.average)
-    turn, which, tally = Turn(half, own), silo.generator("peers", "which"), Tally()
+    comparison = Comparison(question.early, question.held)
+    turn, which, tally = Turn(half, own, comparison), silo.generator("peers", "which"), Tally()
     generator = silo.generator("peers", device=half.x.device)
     steps = Steps(half.network, learner, turn.measure, question.penalty, generator)
     names = sorted(peers)
@@ -51,11 +52,27 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
     return Expert(expert_of(silo), *tally.means())
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """How a silo's joint velocity and the routed composition are compared; as in `PeerSettings`."""
+
+    early: float = 0.0
+    held: bool = False
+
+    def gap(self, joint: Tensor, terms: Tensor, t: Tensor) -> Tensor:
+        """Eq. (12) between joint velocities (r, d) and terms (k + 1, r, d), the last one for ∅: its mean over rows."""
+        found = independence_gap(joint.detach() if self.held else joint, terms[:-1], terms[-1]).square().mean(1)
+        return (found * (1 - t) ** self.early if self.early else found).mean()
+
+
+AS_PRINTED = Comparison()
+
+
 class Turn:
     """What a silo's steps beside its peers read: its samples, and the peer of the moment, always in the same place."""
 
-    def __init__(self, half: ExpertHalf, like: Mapping[str, Tensor]) -> None:
-        self.half, device = half, half.x.device
+    def __init__(self, half: ExpertHalf, like: Mapping[str, Tensor], comparison: Comparison = AS_PRINTED) -> None:
+        self.half, self.comparison, device = half, comparison, half.x.device
         self.peer = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
         self.met = torch.zeros(sum(half.space.sizes), dtype=torch.bool, device=device)
         self.masks = single_masks(half.space.k, device)
@@ -74,7 +91,8 @@ class Turn:
         compared = batch.y[: max(1, round(half.settings.compared * len(batch.y)))]
         theirs = routed(_met(self.met, compared, half.space.sizes), generator)
         routes = peer_losses_everywhere if half.x.is_cuda else peer_losses
-        return routes(half.field(parameters), half.field(self.peer), batch, self.masks, theirs, self.weight)
+        fields = half.field(parameters), half.field(self.peer)
+        return routes(*fields, batch, self.masks, theirs, self.weight, self.comparison)
 
 
 @answers(Adopt)
@@ -98,7 +116,13 @@ def routed(met: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def peer_losses(
-    own: Field, peer: Field, batch: Example, masks: Tensor, theirs: Tensor, weight: Sequence[float]
+    own: Field,
+    peer: Field,
+    batch: Example,
+    masks: Tensor,
+    theirs: Tensor,
+    weight: Sequence[float],
+    comparison: Comparison = AS_PRINTED,
 ) -> Measured:
     """Flow matching on the silo's own terms, and how far its joint velocity is from the routed composition.
 
@@ -122,11 +146,17 @@ def peer_losses(
     share = torch.zeros(len(masks), dtype=error.dtype, device=error.device)
     means = share.index_add(0, term, error) / torch.bincount(term, minlength=len(masks)).clamp_min(1)
     passes = (len(x) + len(peer_row)) / count, len(x) / count
-    return Measured(_both(joint, terms, means, batch, weight), *passes)
+    return Measured(_both(joint, terms, means, batch, weight, comparison), *passes)
 
 
 def peer_losses_everywhere(
-    own: Field, peer: Field, batch: Example, masks: Tensor, theirs: Tensor, weight: Sequence[float]
+    own: Field,
+    peer: Field,
+    batch: Example,
+    masks: Tensor,
+    theirs: Tensor,
+    weight: Sequence[float],
+    comparison: Comparison = AS_PRINTED,
 ) -> Measured:
     """The same losses from every term by both networks, of which half are thrown away: (k + 2) and (k + 1) passes.
 
@@ -144,17 +174,18 @@ def peer_losses_everywhere(
     means = (share * error).sum(1) / share.sum(1).clamp_min(1)
     terms = torch.where(theirs.T[:, :, None], answer, mine)
     passes = len(rows[0]) / count
-    return Measured(_both(joint, terms, means, batch, weight), 1 + 2 * passes, 1 + passes)
+    return Measured(_both(joint, terms, means, batch, weight, comparison), 1 + 2 * passes, 1 + passes)
 
 
-def _both(joint: Tensor, terms: Tensor, means: Tensor, batch: Example, weight: Sequence[float]) -> Losses:
+def _both(
+    joint: Tensor, terms: Tensor, means: Tensor, batch: Example, weight: Sequence[float], comparison: Comparison
+) -> Losses:
     """Both losses from joint velocities (n, d), routed terms (k + 1, r, d), and the mean errors of the own ones."""
     matching = weight[0] * (joint - batch.u_t).square().mean()
     for place in range(len(terms)):  # numbers, not a tensor of them: copying one to a GPU cannot be recorded
         matching = matching + weight[1 + place] * means[place]
     compared = terms.shape[1]
-    gap = independence_gap(joint[:compared], terms[:-1], terms[-1]).square().mean(1)
-    return Losses(matching, (gap * batch.t[:compared] ** batch.late if batch.late else gap).mean())
+    return Losses(matching, comparison.gap(joint[:compared], terms, batch.t[:compared]))
 
 
 def _peers(silo: Silo, question: PeerSteps, own: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:

@@ -74,6 +74,7 @@ class CompositionServer(Phased):
         self.experts: dict[str, dict[str, Tensor]] = {}
         self.given = dict(experts or {})
         self.failures: dict[str, str] = {}
+        self._idle = 0
         self.router: Router | None = None
         first = expert_network(settings.experts, federation.dimension, self.sizes, self._seed("flow"))
         self.shared = {name: p.detach().clone().to(federation.device) for name, p in first.named_parameters()}
@@ -214,10 +215,11 @@ class CompositionServer(Phased):
         settings, names = self.settings.peers, sorted(self.experts)
         turn = names if settings.order == "simultaneous" else [names[(number - 1) % len(names)]]
         met = {name: torch.cat(self._met(name)) for name in names}
-        question = PeerSteps(met, settings.steps, settings.penalty, settings.rate)
+        question = PeerSteps(met, settings.steps, settings.penalty, settings.rate, settings.early, settings.held)
         replies = self.federation.gather(question, turn, share_with=names)
         self.failures = dict(replies.failures)
-        if not replies.answers and settings.order == "simultaneous":
+        self._idle = 0 if replies.answers else self._idle + len(turn)  # turns in a row that nobody took
+        if self._idle >= len(names):
             raise QuorumError(f"No silo trained beside its peers. {' '.join(replies.failures.values())}")
         self._take(replies.answers)
         return _metrics(*replies.answers.values())

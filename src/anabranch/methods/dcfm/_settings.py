@@ -41,6 +41,10 @@ class PeerSettings:
     makes the whole correction, and together they overshoot. "sequential" lets each see those already updated; it
     converges in about three rounds. `penalty` is λ of eq. (14), `rate` that of Adam at the start of each round. A peer
     is only asked about outcomes of which it has `least` samples or more.
+
+    At time t the penalty counts (1 − t)^`early`: of a combination that a peer has never met it knows the less the
+    clearer the image is, and what it then says is no guide. `held` compares terms with the silo's whole velocity as it
+    stands, which then follows data alone, instead of moving both towards each other as eq. (12) does.
     """
 
     rounds: int = 0
@@ -49,10 +53,14 @@ class PeerSettings:
     penalty: float = 5.0
     rate: float = 1e-3
     least: int = 1
+    early: float = 0.0
+    held: bool = False
 
     def __post_init__(self) -> None:
         check_types(self, "peers")
         check_training(self.steps, 1, self.penalty, 0.0)
+        if not 0 <= self.early < math.inf:
+            raise UsageError(f"peers.early is {self.early}; the power of 1 − t that counts is 0 or positive.")
         if self.least < 1:
             raise UsageError(f"peers.least is {self.least}; a peer has met an outcome of which it has one sample.")
         if self.order not in ORDERS:
