@@ -9,7 +9,7 @@ from torch import Tensor
 
 from anabranch.data.attributes import AttributeSpace
 from anabranch.errors import DataError, RefusedError, UsageError
-from anabranch.federation import Done, Silo, answers, answers_together, same_shapes
+from anabranch.federation import STEP, Done, Silo, answers, answers_together, same_shapes
 from anabranch.methods.experts._half import (
     STATE,
     ExpertHalf,
@@ -183,7 +183,8 @@ def check_steps(silo: Silo, half: ExpertHalf, steps: int) -> None:
     silo.rests_on(min(half.settings.batch, len(silo)))
     cost = cost_of_row(half.settings, half.x.shape[1], half.space.sizes)
     rows = half.settings.batch * (half.space.k + 2)
-    silo.affords(f"{steps} training steps", work=3 * steps * (rows * cost.work + 4 * cost.parameters))
+    work = STEP + 3 * (rows * cost.work + 4 * cost.parameters)  # of one step: many small ones take time, too
+    silo.affords(f"{steps} training steps", work=steps * work)
 
 
 def keep_expert(silo: Silo, learner: Learner) -> None:
