@@ -26,7 +26,10 @@ from anabranch.recipes.studies._composition_images_sampling import Way, sampled
 from anabranch.recipes.studies._composition_images_training import trained
 from anabranch.recipes.studies._progress import Told
 
-PAIRS = ((6.0, 3.0), (6.0, 2.0), (6.0, 1.0), (4.0, 2.0), (4.0, 1.0), (3.0, 2.0), (3.0, 1.0), (2.0, 1.0))
+PAIRS = (
+    *((6.0, 3.0), (6.0, 2.0), (6.0, 1.0), (4.0, 2.0), (4.0, 1.5), (4.0, 1.0)),
+    *((3.0, 2.0), (3.0, 1.5), (3.0, 1.0), (2.0, 1.0)),
+)
 METHODS = ("ddm", "ddm+l", "dcfm-a", "dcfm-b")
 GUIDANCE = (1.25, 1.5, 2.0, 3.0)
 UNTIL = 0.5
@@ -59,7 +62,7 @@ def tries(cell: StudyCell, tops: list[int], samples: int) -> Iterator[Tried]:
 
 
 def ways_of(cell: StudyCell) -> list[Way]:
-    """Eight or nine: pairs of weights, or guidance where the recipe does not compose."""
+    """Nine or ten: pairs of weights, or guidance where the recipe does not compose."""
     if cell.options["novel"]["how"] in ("composed", "within"):
         return [Way("within", pair, UNTIL) for pair in PAIRS]
     return [Way("joint"), *(Way("guided", (weight,), until) for until in (UNTIL, 1.0) for weight in GUIDANCE)]

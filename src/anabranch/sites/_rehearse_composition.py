@@ -55,7 +55,8 @@ def rehearse_composition(federation: Federation, config: Config, notes: Phases) 
         notes.phase = "peers"
         met = torch.ones(sum(AttributeSpace.from_json(space).sizes), dtype=torch.bool)
         peers = settings.peers
-        federation.everyone(PeerSteps({"another": met}, STEPS, peers.penalty, peers.rate, peers.early, peers.held))
+        compared = (peers.early, peers.held, peers.late)
+        federation.everyone(PeerSteps({"another": met}, STEPS, peers.penalty, peers.rate, *compared))
         federation.hand_out({"another": expert}, [name])
     if settings.student.steps:
         notes.phase = "student"

@@ -110,7 +110,7 @@ class TestLosses:
         assert torch.isclose(some.losses.matching - alone.losses.matching, WEIGHT[0] * (whole - part), atol=1e-5)
         assert some.forward == pytest.approx(1 + 3 * 10 / 40)
 
-    def test_early_the_gap_counts_by_what_is_left_of_the_time(self, batch):
+    def test_the_gap_counts_by_the_time_and_by_what_is_left_of_it(self, batch):
         theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
         rows = []
         for row in range(40):
@@ -123,8 +123,10 @@ class TestLosses:
             gap = peer_losses(
                 field(1), field(2), one, single_masks(2), theirs[row : row + 1], WEIGHT
             ).losses.independence
-            rows.append(float(gap) * (1 - float(batch.t[row])) ** 3)
-        step = peer_losses(field(1), field(2), batch, single_masks(2), theirs, WEIGHT, Comparison(early=3.0))
+            t = float(batch.t[row])
+            rows.append(float(gap) * t**2 * (1 - t) ** 3)
+        comparison = Comparison(early=3.0, late=2.0)
+        step = peer_losses(field(1), field(2), batch, single_masks(2), theirs, WEIGHT, comparison)
         assert float(step.losses.independence) == pytest.approx(sum(rows) / 40, rel=1e-4)
 
     @pytest.mark.parametrize("routes", [peer_losses, peer_losses_everywhere])
@@ -145,7 +147,9 @@ class TestLosses:
         assert moved != 0 and held == 0
         assert torch.isclose(beside, alone) and alone != 0
 
-    @pytest.mark.parametrize("comparison", [AS_PRINTED, Comparison(early=2.0), Comparison(early=2.0, held=True)])
+    @pytest.mark.parametrize(
+        "comparison", [AS_PRINTED, Comparison(early=2.0), Comparison(early=2.0, held=True, late=1.0)]
+    )
     @pytest.mark.parametrize("compared", [40, 10])
     def test_evaluated_everywhere_losses_and_slopes_are_the_same(self, batch, compared, comparison):
         """On a GPU both networks evaluate all terms; what a step does must not depend on the machine."""
@@ -207,25 +211,27 @@ class TestServer:
             assert torch.cat(server._met("a")).tolist() == right
 
     def test_silos_compare_as_the_settings_say(self):
-        """Both ways to compare reach the silo: each alone ends elsewhere."""
+        """All ways to compare reach the silo: each alone ends elsewhere."""
         ends = []
-        for changed in ({}, {"early": 2.0}, {"held": True}):
+        for changed in ({}, {"early": 2.0}, {"held": True}, {"late": 2.0}):
             settings = composition("dcfm-a", experts=QUICK, peers={"rounds": 1, "steps": 3, **changed})
             server = CompositionServer(settings, opened(corner_silos()))
             list(server.run())
             ends.append(torch.cat([tensor.flatten() for tensor in server.experts["a"].values()]))
-        assert not torch.equal(ends[0], ends[1]) and not torch.equal(ends[0], ends[2])
+        assert len(torch.unique(torch.stack(ends), dim=0)) == 4
 
-    @pytest.mark.parametrize("early", [-1.0, float("nan"), float("inf")])
-    def test_a_power_of_time_that_is_none_is_refused(self, early):
+    @pytest.mark.parametrize("name", ["early", "late"])
+    @pytest.mark.parametrize("power", [-1.0, float("nan"), float("inf")])
+    def test_a_power_of_time_that_is_none_is_refused(self, name, power):
         from anabranch.methods.dcfm import PeerSteps
 
-        with pytest.raises(UsageError, match="the power of 1 − t that counts"):
-            composition("dcfm-a", peers={"early": early})
+        with pytest.raises(UsageError, match=f"peers.{name} is .*; the power of .* that counts"):
+            composition("dcfm-a", peers={name: power})
         federation = opened(corner_silos())
         list(CompositionServer(composition("ddm", experts=QUICK), federation).run())
         met = {name: torch.ones(4, dtype=torch.bool) for name in "ab"}
-        assert "arrived with early = " in federation.ask(PeerSteps(met, 2, 1.0, 1e-3, early)).failures["a"]
+        question = PeerSteps(met, 2, 1.0, 1e-3, **{name: power})
+        assert f"arrived with {name} = " in federation.ask(question).failures["a"]
 
     def test_a_silo_without_peers_refuses(self):
         from anabranch.methods.dcfm import PeerSteps

@@ -15,8 +15,8 @@ from anabranch.federation import Message
 class PeerSteps(Message, kind="dcfm.peers"):
     """DCFM-A: asks a silo to train its expert for `steps` beside those that it was handed, and to share it.
 
-    `met` says for each peer which outcomes it has met: all attributes' outcomes in a row, as 0 or 1. `early` and `held`
-    are those of `PeerSettings`.
+    `met` says for each peer which outcomes it has met: all attributes' outcomes in a row, as 0 or 1. `early`, `held`
+    and `late` are those of `PeerSettings`.
 
     Reveals: to the silo, which outcomes each of its peers has met.
     """
@@ -27,11 +27,13 @@ class PeerSteps(Message, kind="dcfm.peers"):
     rate: float
     early: float = 0.0
     held: bool = False
+    late: float = 0.0
 
     def check(self, outcomes: int) -> None:
-        """Refuses rows that do not speak of so many outcomes, and a power of time that is none."""
-        if self.early < 0:
-            raise MessageError(f"'{self.kind}' arrived with early = {self.early}, which is not 0 or more.")
+        """Refuses rows that do not speak of so many outcomes, and powers of time that are none."""
+        for name, power in (("early", self.early), ("late", self.late)):
+            if power < 0:
+                raise MessageError(f"'{self.kind}' arrived with {name} = {power}, which is not 0 or more.")
         for name, row in self.met.items():
             if row.dtype != torch.bool or row.shape != (outcomes,):
                 raise MessageError(f"'{self.kind}' arrived with outcomes of '{name}' that are not {outcomes} truths.")

@@ -38,7 +38,7 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
     own = expert_of(silo)
     peers = _peers(silo, question, own)
     learner = Learner(own, half.settings.rule(question.steps, question.rate), half.settings.average)
-    comparison = Comparison(question.early, question.held)
+    comparison = Comparison(question.early, question.held, question.late)
     turn, which, tally = Turn(half, own, comparison), silo.generator("peers", "which"), Tally()
     generator = silo.generator("peers", device=half.x.device)
     steps = Steps(half.network, learner, turn.measure, question.penalty, generator)
@@ -58,11 +58,12 @@ class Comparison:
 
     early: float = 0.0
     held: bool = False
+    late: float = 0.0
 
     def gap(self, joint: Tensor, terms: Tensor, t: Tensor) -> Tensor:
         """Eq. (12) between joint velocities (r, d) and terms (k + 1, r, d), the last one for ∅: its mean over rows."""
         found = independence_gap(joint.detach() if self.held else joint, terms[:-1], terms[-1]).square().mean(1)
-        return (found * (1 - t) ** self.early if self.early else found).mean()
+        return (found * t**self.late * (1 - t) ** self.early).mean()
 
 
 AS_PRINTED = Comparison()

@@ -215,7 +215,8 @@ class CompositionServer(Phased):
         settings, names = self.settings.peers, sorted(self.experts)
         turn = names if settings.order == "simultaneous" else [names[(number - 1) % len(names)]]
         met = {name: torch.cat(self._met(name)) for name in names}
-        question = PeerSteps(met, settings.steps, settings.penalty, settings.rate, settings.early, settings.held)
+        compared = (settings.early, settings.held, settings.late)
+        question = PeerSteps(met, settings.steps, settings.penalty, settings.rate, *compared)
         replies = self.federation.gather(question, turn, share_with=names)
         self.failures = dict(replies.failures)
         self._idle = 0 if replies.answers else self._idle + len(turn)  # turns in a row that nobody took

@@ -42,8 +42,9 @@ class PeerSettings:
     converges in about three rounds. `penalty` is λ of eq. (14), `rate` that of Adam at the start of each round. A peer
     is only asked about outcomes of which it has `least` samples or more.
 
-    At time t the penalty counts (1 − t)^`early`: of a combination that a peer has never met it knows the less the
-    clearer the image is, and what it then says is no guide. `held` compares terms with the silo's whole velocity as it
+    At time t the penalty counts t^`late` (1 − t)^`early`. In noise attributes are not independent (`late`, as that of
+    experts); of a combination that a peer has never met it knows the less the clearer the image is, and what it then
+    says is no guide (`early`). `held` compares terms with the silo's whole velocity as it
     stands, which then follows data alone, instead of moving both towards each other as eq. (12) does.
     """
 
@@ -55,12 +56,14 @@ class PeerSettings:
     least: int = 1
     early: float = 0.0
     held: bool = False
+    late: float = 0.0
 
     def __post_init__(self) -> None:
         check_types(self, "peers")
         check_training(self.steps, 1, self.penalty, 0.0)
-        if not 0 <= self.early < math.inf:
-            raise UsageError(f"peers.early is {self.early}; the power of 1 − t that counts is 0 or positive.")
+        for name, of in (("early", "1 − t"), ("late", "t")):
+            if not 0 <= (power := getattr(self, name)) < math.inf:
+                raise UsageError(f"peers.{name} is {power}; the power of {of} that counts is 0 or positive.")
         if self.least < 1:
             raise UsageError(f"peers.least is {self.least}; a peer has met an outcome of which it has one sample.")
         if self.order not in ORDERS:
