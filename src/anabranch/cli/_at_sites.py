@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anabranch.cli._show import training_notes
+from anabranch.cli._run_shown import training_notes
 
 if TYPE_CHECKING:
     from anabranch.runs import Row

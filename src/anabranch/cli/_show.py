@@ -17,10 +17,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from anabranch.errors import AnabranchError, UsageError
-from anabranch.federation import Federation, Ranks
-from anabranch.methods.ffm import Progress as Round
+from anabranch.federation import Ranks
 from anabranch.recipes import AnyCell, Check
-from anabranch.runs import Notes, RunFolder
+from anabranch.runs import RunFolder
 
 console = Console(stderr=True)  # progress and sentences; standard output belongs to results
 OFTEN, SELDOM = 0.5, 60.0  # seconds between two looks at a run, on a terminal and in a file; a GPU waits for each
@@ -60,68 +59,6 @@ def _say_warning(message: Warning | str, category: type[Warning], *place: Any, *
 
 
 @contextmanager
-def training_notes(title: str) -> Iterator[Notes]:
-    """A progress bar for one run: round, phase, loss, silos answering, bytes, time left. Without a terminal, lines.
-
-    Of several processes only rank 0 shows one."""
-    if not Ranks.here().first:
-        yield Notes()
-        return
-    if not console.is_terminal:
-        yield Notes(_lines(title), lambda sentence: console.print(escape(sentence), highlight=False))
-        return
-    bar = Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[facts]}"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=False,
-    )
-    shown = 0.0
-
-    def show(progress: Round, federation: Federation) -> None:
-        nonlocal shown
-        _tell_failures(progress)
-        now = time.monotonic()
-        if now - shown < OFTEN and progress.round < progress.rounds:
-            return
-        shown = now
-        bar.start()
-        bar.update(task, total=progress.rounds, completed=progress.round, facts=_facts(progress, federation))
-
-    task = bar.add_task(title, total=None, facts="")
-    bar.start()
-    try:
-        yield Notes(show, lambda sentence: bar.console.print(escape(sentence), highlight=False))
-    finally:
-        bar.live.transient = not shown  # a bar that never moved is not left above an error
-        if bar.live.is_started:
-            bar.stop()
-
-
-def _lines(title: str) -> Callable[[Round, Federation], None]:
-    """For a file that is read while it grows: a line where a phase begins, then every minute, and at the end."""
-    phase, shown = "", 0.0
-
-    def show(progress: Round, federation: Federation) -> None:
-        nonlocal phase, shown
-        _tell_failures(progress)
-        now = time.monotonic()
-        if progress.phase != phase or now - shown >= SELDOM or progress.round == progress.rounds:
-            phase, shown = progress.phase, now
-            console.print(escape(f"{title}: {_facts(progress, federation)}"), highlight=False, soft_wrap=True)
-
-    return show
-
-
-def _tell_failures(progress: Round) -> None:
-    for name, why in progress.failures.items():
-        console.print(f"[yellow]round {progress.round}: {escape(name)} was left out. {escape(why)}[/yellow]")
-
-
-@contextmanager
 def waiting(sentence: str) -> Iterator[Callable[[str], None]]:
     """A spinner beside what is waited for; what is told changes it, or without a terminal becomes a line."""
     with console.status(sentence) as spinner:
@@ -133,17 +70,6 @@ def waiting(sentence: str) -> Iterator[Callable[[str], None]]:
                 console.print(escape(other), highlight=False)
 
         yield tell
-
-
-def _facts(progress: Round, federation: Federation) -> str:
-    parts = [f"{progress.phase} {progress.round}/{progress.rounds}"]
-    for name in ("loss", "dual", "semidual"):
-        if name in progress.metrics:
-            parts.append(f"{name} {float(progress.metrics[name]):.4f}")
-    if "answered" in progress.metrics:
-        parts.append(f"{float(progress.metrics['answered']):.0f}/{len(federation.names)} silos")
-    parts.append(f"{federation.ledger.bytes() / 1e6:.1f} MB")
-    return " · ".join(parts)
 
 
 @contextmanager

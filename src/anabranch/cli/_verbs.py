@@ -19,8 +19,9 @@ from anabranch.cli._distance import distance
 from anabranch.cli._federation import app as federation_verbs
 from anabranch.cli._fid import fid
 from anabranch.cli._reproduce import reproduce
+from anabranch.cli._run_shown import training_notes
 from anabranch.cli._sample import sample
-from anabranch.cli._show import print_table, sentences, training_notes
+from anabranch.cli._show import print_table, sentences
 from anabranch.cli._silos import Out
 from anabranch.cli._sites import app as site_verbs
 from anabranch.errors import UsageError

@@ -88,8 +88,8 @@ def _run(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble, ra
         if not ranks.first:
             return []
         assembly, server = _all_here(config, folder, assembly)
-    notes.say("Evaluating.")
-    evaluation = _evaluated(config, server, assembly)
+    notes.judged(0, 0)
+    evaluation = _evaluated(config, server, assembly, notes)
     evaluation.rows.extend(_times(config, folder))
     folder.save_arrays("samples.npz", evaluation.arrays)
     rounds = max(folder.checkpoints(), default=0)  # not all, where minutes are limited
@@ -115,10 +115,10 @@ def _all_here(config: Config, folder: RunFolder, assembly: Assembly) -> tuple[As
     return alone, _restore(config, folder, Notes(), alone)[0]
 
 
-def _evaluated(config: Config, server: Server, assembly: Assembly) -> Evaluation:
+def _evaluated(config: Config, server: Server, assembly: Assembly, notes: Notes) -> Evaluation:
     if isinstance(server, CompositionServer):
         return evaluate_composition(config, server, server.shape or config.experts.shape)
-    return evaluate(config, server, assembly.silos)
+    return evaluate(config, server, assembly.silos, notes.judged)
 
 
 def _restore(config: Config, folder: RunFolder, notes: Notes, assembly: Assembly) -> tuple[Server, int]:

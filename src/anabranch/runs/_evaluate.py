@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,7 @@ from anabranch.transport import duality_gap
 Row = dict[str, Any]
 KEPT_IMAGES = 64  # of each number of steps, for pictures
 REFERENCE_SEED = 20  # evaluation sets are the same for every method and seed
+ALONG = 100  # Euler steps of whatever is measured, or drawn, along paths
 
 
 @dataclass(frozen=True)
@@ -44,19 +46,37 @@ class Evaluation:
     arrays: dict[str, np.ndarray[Any, Any]]
 
 
-def evaluate(config: Config, server: FlowServer, silos: list[Silo]) -> Evaluation:
+def evaluate(
+    config: Config, server: FlowServer, silos: list[Silo], judged: Callable[[int, int], None] = lambda done, total: None
+) -> Evaluation:
     """Judges a trained flow: against the true target where that has a formula, else against held-out points.
 
-    `silos` are those of this process; without them the coupling is not judged.
+    `silos` are those of this process; without them the coupling is not judged. `judged` is that of `Notes`.
     """
     rows = Rows(config)
-    velocity = server.velocity()
+    velocity = _Told(server.velocity(), config, judged)
     if config.data.from_file:
         arrays = _judge_by_held_out(config, rows, velocity, server.federation)
     else:
         arrays = _judge_by_shape(config, rows, velocity, silos)
     rows.add_bytes(server.federation)
     return Evaluation(rows.rows, arrays)
+
+
+class _Told:
+    """A velocity that tells how many of its evaluations are done; those of dopri5, which nobody can count before, are
+    not among them."""
+
+    def __init__(self, velocity: Velocity, config: Config, judged: Callable[[int, int], None]) -> None:
+        self.velocity, self.judged, self.done = velocity, judged, 0
+        paths = 3 if not config.data.from_file else 1 if config.images.shape else 2
+        self.total = sum(config.evaluation.nfe) + paths * ALONG
+
+    def __call__(self, x: Tensor, t: Tensor) -> Tensor:
+        answer = self.velocity(x, t)
+        self.done += 1
+        self.judged(self.done, self.total)
+        return answer
 
 
 class Rows:
@@ -77,9 +97,7 @@ class Rows:
             self.add(f"bytes_{entry.direction}", entry.bytes, None, **more)
 
 
-def _judge_by_shape(
-    config: Config, rows: Rows, velocity: Velocity, silos: list[Silo]
-) -> dict[str, np.ndarray[Any, Any]]:
+def _judge_by_shape(config: Config, rows: Rows, velocity: _Told, silos: list[Silo]) -> dict[str, np.ndarray[Any, Any]]:
     options, target = config.evaluation, shape(config.data.target)
     given, source = source_points(config), None
     if given is None:
@@ -96,11 +114,11 @@ def _judge_by_shape(
         rows.add("w2", wasserstein2(generated, x1), nfe, solver="euler")
         arrays[f"generated_{nfe}"] = generated.numpy()
     if options.dopri5:
-        flow = integrate(velocity, x0, None, "dopri5")
+        flow = integrate(velocity.velocity, x0, None, "dopri5")
         rows.add("w2", wasserstein2(flow.x1, x1), flow.evaluations, solver="dopri5")
     optimum = optimal_cost(x0, x1)
-    rows.add("straightness", straightness(velocity, x0))
-    rows.add("energy", path_energy(velocity, x0, 2 * optimum))
+    rows.add("straightness", straightness(velocity, x0, ALONG))
+    rows.add("energy", path_energy(velocity, x0, 2 * optimum, ALONG))
     arrays["trajectories"] = _trajectories(velocity, x0[:256])
     if source is not None and silos:
         _judge_coupling(config, rows, silos, source, optimum)
@@ -108,8 +126,8 @@ def _judge_by_shape(
 
 
 def _trajectories(velocity: Velocity, x0: Tensor) -> np.ndarray[Any, Any]:
-    """Paths of 100 Euler steps, every fifth point kept: (21, n, d)."""
-    path = integrate(velocity, x0, 100, keep_path=True).path
+    """Paths of Euler steps, every fifth point kept: (21, n, d)."""
+    path = integrate(velocity, x0, ALONG, keep_path=True).path
     assert path is not None
     kept: np.ndarray[Any, Any] = path[::5].numpy()
     return kept
@@ -184,7 +202,7 @@ def _judge_by_held_out(
             rows.add("sliced_w2", counted.distance(generated), nfe, solver="euler")
             if nfe == max(options.nfe):
                 rows.add("sliced_w2_floor", counted.floor(generated))
-    rows.add("straightness", straightness(velocity, x0))
+    rows.add("straightness", straightness(velocity, x0, ALONG))
     if not image:
         arrays["trajectories"] = _trajectories(velocity, x0[:256])
     return arrays
