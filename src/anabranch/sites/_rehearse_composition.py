@@ -54,9 +54,7 @@ def rehearse_composition(federation: Federation, config: Config, notes: Phases) 
         federation.hand_out({"another": expert}, [name])
         notes.phase = "peers"
         met = torch.ones(sum(AttributeSpace.from_json(space).sizes), dtype=torch.bool)
-        peers = settings.peers
-        compared = (peers.early, peers.held, peers.late)
-        federation.everyone(PeerSteps({"another": met}, STEPS, peers.penalty, peers.rate, *compared))
+        federation.everyone(PeerSteps.of(settings.peers, {"another": met}, STEPS))
         federation.hand_out({"another": expert}, [name])
     if settings.student.steps:
         notes.phase = "student"

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -8,7 +9,6 @@ from anabranch.errors import QuorumError, RefusedError, UsageError
 from anabranch.flow.conditioning import full_penalty, single_masks
 from anabranch.methods.dcfm import CompositionServer, composition
 from anabranch.methods.dcfm._peers import (
-    AS_PRINTED,
     Comparison,
     Turn,
     _met,
@@ -20,6 +20,7 @@ from anabranch.methods.experts import Example, Expert, ExpertSettings, example, 
 
 QUICK = {"steps": 8, "batch": 32, "hidden": 16, "layers": 2}
 WEIGHT = [0.7, 0.1, 0.1, 0.1]
+AS_PRINTED = Comparison(single_masks(2), WEIGHT)
 
 
 def field(scale):
@@ -55,12 +56,12 @@ class TestLosses:
     def test_with_itself_as_peer_it_is_the_local_penalty(self, batch):
         """Whoever evaluates a term, if all are the same network the gap is that of eq. (10)."""
         theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
-        step = peer_losses(field(1), field(1), batch, single_masks(2), theirs, WEIGHT)
+        step = peer_losses(field(1), field(1), batch, theirs, AS_PRINTED)
         assert torch.isclose(step.losses.independence, full_penalty(field(1), batch.x_t, batch.t, batch.y))
 
     def test_the_gap_is_eq_12(self, batch):
         theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
-        step = peer_losses(field(1), field(2), batch, single_masks(2), theirs, WEIGHT)
+        step = peer_losses(field(1), field(2), batch, theirs, AS_PRINTED)
         total = 0.0
         for row in range(40):
             x, t, y = batch.x_t[row : row + 1], batch.t[row : row + 1], batch.y[row : row + 1]
@@ -79,15 +80,14 @@ class TestLosses:
             lambda x, t, y: own * field(1)(x, t, y),
             lambda x, t, y: peer * field(2)(x, t, y),
             batch,
-            single_masks(2),
             theirs,
-            WEIGHT,
+            AS_PRINTED,
         )
         (step.losses.matching + step.losses.independence).backward()
         assert own.grad is not None and peer.grad is None
 
     def test_all_terms_its_own_is_flow_matching_on_all_masks(self, batch):
-        step = peer_losses(field(1), field(9), batch, single_masks(2), torch.zeros(40, 3, dtype=torch.bool), WEIGHT)
+        step = peer_losses(field(1), field(9), batch, torch.zeros(40, 3, dtype=torch.bool), AS_PRINTED)
         by_hand = 0.0
         for weight, mask in zip(WEIGHT, ([1, 1], [1, 0], [0, 1], [0, 0]), strict=True):
             y = torch.where(torch.tensor(mask).bool(), batch.y, -1)
@@ -97,14 +97,14 @@ class TestLosses:
 
     def test_every_term_is_evaluated_once(self, batch):
         theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
-        step = peer_losses(field(1), field(2), batch, single_masks(2), theirs, WEIGHT)
+        step = peer_losses(field(1), field(2), batch, theirs, AS_PRINTED)
         assert step.forward == 4 and step.backward == pytest.approx(4 - float(theirs.float().sum()) / 40)
 
     def test_terms_of_some_rows_and_the_joint_velocity_of_all(self, batch):
         theirs = routed(torch.ones(10, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
-        some = peer_losses(field(1), field(2), batch, single_masks(2), theirs, WEIGHT)
+        some = peer_losses(field(1), field(2), batch, theirs, AS_PRINTED)
         first = Example(*(part[:10] for part in (batch.x_t, batch.u_t, batch.t, batch.y)), batch.masks, batch.weight, 0)
-        alone = peer_losses(field(1), field(2), first, single_masks(2), theirs, WEIGHT)
+        alone = peer_losses(field(1), field(2), first, theirs, AS_PRINTED)
         assert torch.isclose(some.losses.independence, alone.losses.independence)
         whole, part = ((field(1)(b.x_t, b.t, b.y) - b.u_t).square().mean() for b in (batch, first))
         assert torch.isclose(some.losses.matching - alone.losses.matching, WEIGHT[0] * (whole - part), atol=1e-5)
@@ -120,26 +120,24 @@ class TestLosses:
                 batch.weight,
                 0,
             )
-            gap = peer_losses(
-                field(1), field(2), one, single_masks(2), theirs[row : row + 1], WEIGHT
-            ).losses.independence
+            gap = peer_losses(field(1), field(2), one, theirs[row : row + 1], AS_PRINTED).losses.independence
             t = float(batch.t[row])
             rows.append(float(gap) * t**2 * (1 - t) ** 3)
-        comparison = Comparison(early=3.0, late=2.0)
-        step = peer_losses(field(1), field(2), batch, single_masks(2), theirs, WEIGHT, comparison)
+        comparison = replace(AS_PRINTED, early=3.0, late=2.0)
+        step = peer_losses(field(1), field(2), batch, theirs, comparison)
         assert float(step.losses.independence) == pytest.approx(sum(rows) / 40, rel=1e-4)
 
     @pytest.mark.parametrize("routes", [peer_losses, peer_losses_everywhere])
     def test_held_the_penalty_moves_terms_and_not_the_whole_velocity(self, batch, routes):
         theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
         values, slopes = [], []
-        for comparison in (AS_PRINTED, Comparison(held=True)):
+        for comparison in (AS_PRINTED, replace(AS_PRINTED, held=True)):
             whole, part = (torch.full((), 0.5, requires_grad=True) for _ in range(2))
 
             def own(x, t, y, whole=whole, part=part):
                 return torch.where((y >= 0).all(1, keepdim=True), whole, part) * field(1)(x, t, y)
 
-            gap = routes(own, field(2), batch, single_masks(2), theirs, WEIGHT, comparison).losses.independence
+            gap = routes(own, field(2), batch, theirs, comparison).losses.independence
             values.append(gap.detach())
             slopes.append(torch.autograd.grad(gap, (whole, part), allow_unused=True, materialize_grads=True))
         assert torch.equal(*values)
@@ -148,7 +146,7 @@ class TestLosses:
         assert torch.isclose(beside, alone) and alone != 0
 
     @pytest.mark.parametrize(
-        "comparison", [AS_PRINTED, Comparison(early=2.0), Comparison(early=2.0, held=True, late=1.0)]
+        "comparison", [AS_PRINTED, replace(AS_PRINTED, early=2.0), replace(AS_PRINTED, early=2.0, late=1.0, held=True)]
     )
     @pytest.mark.parametrize("compared", [40, 10])
     def test_evaluated_everywhere_losses_and_slopes_are_the_same(self, batch, compared, comparison):
@@ -158,7 +156,7 @@ class TestLosses:
         for routes in (peer_losses, peer_losses_everywhere):
             own = torch.full((), 0.5, requires_grad=True)
             mine = lambda x, t, y, own=own: own * field(1)(x, t, y)  # noqa: E731
-            step = routes(mine, field(2), batch, single_masks(2), theirs, WEIGHT, comparison)
+            step = routes(mine, field(2), batch, theirs, comparison)
             both = torch.stack([step.losses.matching, step.losses.independence])
             (slope,) = torch.autograd.grad(both @ torch.tensor([1.0, 3.0]), own)
             found.append(torch.cat([both.detach(), slope[None]]))

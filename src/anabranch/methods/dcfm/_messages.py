@@ -9,14 +9,15 @@ from torch import Tensor
 
 from anabranch.errors import MessageError
 from anabranch.federation import Message
+from anabranch.methods.dcfm._settings import PeerSettings
 
 
 @dataclass(frozen=True)
 class PeerSteps(Message, kind="dcfm.peers"):
     """DCFM-A: asks a silo to train its expert for `steps` beside those that it was handed, and to share it.
 
-    `met` says for each peer which outcomes it has met: all attributes' outcomes in a row, as 0 or 1. `early`, `held`
-    and `late` are those of `PeerSettings`.
+    `met` says for each peer which outcomes it has met: all attributes' outcomes in a row, as 0 or 1. `early`, `late`
+    and `held` are those of `PeerSettings`.
 
     Reveals: to the silo, which outcomes each of its peers has met.
     """
@@ -26,8 +27,14 @@ class PeerSteps(Message, kind="dcfm.peers"):
     penalty: float
     rate: float
     early: float = 0.0
-    held: bool = False
     late: float = 0.0
+    held: bool = False
+
+    @classmethod
+    def of(cls, settings: PeerSettings, met: dict[str, Tensor], steps: int) -> PeerSteps:
+        """So many steps, as the settings say."""
+        compared = (settings.early, settings.late, settings.held)
+        return cls(met, steps, settings.penalty, settings.rate, *compared)
 
     def check(self, outcomes: int) -> None:
         """Refuses rows that do not speak of so many outcomes, and powers of time that are none."""

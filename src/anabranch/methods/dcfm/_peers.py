@@ -38,8 +38,7 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
     own = expert_of(silo)
     peers = _peers(silo, question, own)
     learner = Learner(own, half.settings.rule(question.steps, question.rate), half.settings.average)
-    comparison = Comparison(question.early, question.held, question.late)
-    turn, which, tally = Turn(half, own, comparison), silo.generator("peers", "which"), Tally()
+    turn, which, tally = Turn(half, own, question), silo.generator("peers", "which"), Tally()
     generator = silo.generator("peers", device=half.x.device)
     steps = Steps(half.network, learner, turn.measure, question.penalty, generator)
     names = sorted(peers)
@@ -54,30 +53,42 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a silo's joint velocity and the routed composition are compared; as in `PeerSettings`."""
+    """How a silo's joint velocity and the routed composition are compared.
 
+    `masks` are those of the k + 1 terms, and `weight` π of eq. (8) in the order of all masks, the joint one first;
+    `early`, `late` and `held` are those of `PeerSettings`.
+    """
+
+    masks: Tensor
+    weight: Sequence[float]
     early: float = 0.0
-    held: bool = False
     late: float = 0.0
+    held: bool = False
 
     def gap(self, joint: Tensor, terms: Tensor, t: Tensor) -> Tensor:
         """Eq. (12) between joint velocities (r, d) and terms (k + 1, r, d), the last one for ∅: its mean over rows."""
         found = independence_gap(joint.detach() if self.held else joint, terms[:-1], terms[-1]).square().mean(1)
         return (found * t**self.late * (1 - t) ** self.early).mean()
 
-
-AS_PRINTED = Comparison()
+    def losses(self, joint: Tensor, terms: Tensor, means: Tensor, batch: Example) -> Losses:
+        """Both losses from joint velocities (n, d), routed terms (k + 1, r, d), and the mean errors of the own ones."""
+        matching = self.weight[0] * (joint - batch.u_t).square().mean()
+        for place in range(len(terms)):  # numbers, not a tensor of them: copying one to a GPU cannot be recorded
+            matching = matching + self.weight[1 + place] * means[place]
+        compared = terms.shape[1]
+        return Losses(matching, self.gap(joint[:compared], terms, batch.t[:compared]))
 
 
 class Turn:
     """What a silo's steps beside its peers read: its samples, and the peer of the moment, always in the same place."""
 
-    def __init__(self, half: ExpertHalf, like: Mapping[str, Tensor], comparison: Comparison = AS_PRINTED) -> None:
-        self.half, self.comparison, device = half, comparison, half.x.device
+    def __init__(self, half: ExpertHalf, like: Mapping[str, Tensor], question: PeerSteps) -> None:
+        self.half, device = half, half.x.device
         self.peer = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
         self.met = torch.zeros(sum(half.space.sizes), dtype=torch.bool, device=device)
-        self.masks = single_masks(half.space.k, device)
-        self.weight = half.settings.masking.masks(half.space.k)[1].tolist()
+        k, powers = half.space.k, (question.early, question.late)
+        weight = half.settings.masking.masks(k)[1].tolist()
+        self.comparison = Comparison(single_masks(k, device), weight, *powers, question.held)
         self.whole = replace(half.settings, penalty=0.0, full=1.0, marginal=0.0, unconditional=0.0)
 
     def beside(self, peer: Mapping[str, Tensor], met: Tensor) -> None:
@@ -93,7 +104,7 @@ class Turn:
         theirs = routed(_met(self.met, compared, half.space.sizes), generator)
         routes = peer_losses_everywhere if half.x.is_cuda else peer_losses
         fields = half.field(parameters), half.field(self.peer)
-        return routes(*fields, batch, self.masks, theirs, self.weight, self.comparison)
+        return routes(*fields, batch, theirs, self.comparison)
 
 
 @answers(Adopt)
@@ -116,22 +127,14 @@ def routed(met: Tensor, generator: torch.Generator) -> Tensor:
     return theirs & ~(own & theirs.all(1, keepdim=True))
 
 
-def peer_losses(
-    own: Field,
-    peer: Field,
-    batch: Example,
-    masks: Tensor,
-    theirs: Tensor,
-    weight: Sequence[float],
-    comparison: Comparison = AS_PRINTED,
-) -> Measured:
+def peer_losses(own: Field, peer: Field, batch: Example, theirs: Tensor, comparison: Comparison) -> Measured:
     """Flow matching on the silo's own terms, and how far its joint velocity is from the routed composition.
 
     Every term is evaluated once, by whom it was routed to: 1 + (k + 1)/2 passes of the own network on average, and
-    (k + 1)/2 of the peer's without a gradient. `weight` are π of eq. (8) in the order of all masks. `theirs` (r, k + 1)
-    may be about the first r rows only: the others are asked for their joint velocity alone.
+    (k + 1)/2 of the peer's without a gradient. `theirs` (r, k + 1) may be about the first r rows only: the others are
+    asked for their joint velocity alone.
     """
-    count, compared = len(batch.x_t), len(theirs)
+    count, compared, masks = len(batch.x_t), len(theirs), comparison.masks
     labels = masked(batch.y[:compared], masks[:, None])  # (k + 1, r, k): single attributes, then none
     term, row = (~theirs.T).nonzero(as_tuple=True)
     x = torch.cat([batch.x_t, batch.x_t[row]])
@@ -147,23 +150,15 @@ def peer_losses(
     share = torch.zeros(len(masks), dtype=error.dtype, device=error.device)
     means = share.index_add(0, term, error) / torch.bincount(term, minlength=len(masks)).clamp_min(1)
     passes = (len(x) + len(peer_row)) / count, len(x) / count
-    return Measured(_both(joint, terms, means, batch, weight, comparison), *passes)
+    return Measured(comparison.losses(joint, terms, means, batch), *passes)
 
 
-def peer_losses_everywhere(
-    own: Field,
-    peer: Field,
-    batch: Example,
-    masks: Tensor,
-    theirs: Tensor,
-    weight: Sequence[float],
-    comparison: Comparison = AS_PRINTED,
-) -> Measured:
+def peer_losses_everywhere(own: Field, peer: Field, batch: Example, theirs: Tensor, comparison: Comparison) -> Measured:
     """The same losses from every term by both networks, of which half are thrown away: (k + 2) and (k + 1) passes.
 
     Shapes do not depend on the routing, so that a GPU can replay the step, which is worth more than what is wasted.
     """
-    count, compared = len(batch.x_t), len(theirs)
+    count, compared, masks = len(batch.x_t), len(theirs), comparison.masks
     rows = stacked(batch.x_t[:compared], batch.t[:compared], batch.y[:compared], masks)
     whole = (batch.x_t, batch.t, batch.y)
     values = own(*(torch.cat(both) for both in zip(whole, rows, strict=True)))
@@ -175,18 +170,7 @@ def peer_losses_everywhere(
     means = (share * error).sum(1) / share.sum(1).clamp_min(1)
     terms = torch.where(theirs.T[:, :, None], answer, mine)
     passes = len(rows[0]) / count
-    return Measured(_both(joint, terms, means, batch, weight, comparison), 1 + 2 * passes, 1 + passes)
-
-
-def _both(
-    joint: Tensor, terms: Tensor, means: Tensor, batch: Example, weight: Sequence[float], comparison: Comparison
-) -> Losses:
-    """Both losses from joint velocities (n, d), routed terms (k + 1, r, d), and the mean errors of the own ones."""
-    matching = weight[0] * (joint - batch.u_t).square().mean()
-    for place in range(len(terms)):  # numbers, not a tensor of them: copying one to a GPU cannot be recorded
-        matching = matching + weight[1 + place] * means[place]
-    compared = terms.shape[1]
-    return Losses(matching, comparison.gap(joint[:compared], terms, batch.t[:compared]))
+    return Measured(comparison.losses(joint, terms, means, batch), 1 + 2 * passes, 1 + passes)
 
 
 def _peers(silo: Silo, question: PeerSteps, own: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:

@@ -215,9 +215,7 @@ class CompositionServer(Phased):
         settings, names = self.settings.peers, sorted(self.experts)
         turn = names if settings.order == "simultaneous" else [names[(number - 1) % len(names)]]
         met = {name: torch.cat(self._met(name)) for name in names}
-        compared = (settings.early, settings.held, settings.late)
-        question = PeerSteps(met, settings.steps, settings.penalty, settings.rate, *compared)
-        replies = self.federation.gather(question, turn, share_with=names)
+        replies = self.federation.gather(PeerSteps.of(settings, met, settings.steps), turn, share_with=names)
         self.failures = dict(replies.failures)
         self._idle = 0 if replies.answers else self._idle + len(turn)  # turns in a row that nobody took
         if self._idle >= len(names):

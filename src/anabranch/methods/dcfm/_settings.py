@@ -55,8 +55,8 @@ class PeerSettings:
     rate: float = 1e-3
     least: int = 1
     early: float = 0.0
-    held: bool = False
     late: float = 0.0
+    held: bool = False
 
     def __post_init__(self) -> None:
         check_types(self, "peers")
