@@ -1,4 +1,4 @@
-"""What metrics are called in tables, after docs/glossary.md; rows and JSON keep the short names."""
+"""What metrics are called in tables, after docs/glossary.md, and how figures are written; JSON keeps both plain."""
 
 from __future__ import annotations
 
@@ -119,3 +119,12 @@ def metric_name(metric: str) -> str:
         return f"weight of {attribute}, {side}"
     stem, _, side = metric.rpartition("_")
     return f"{NAMES.get(stem, stem)}, {side}" if stem and side in SIDES else metric
+
+
+def figure(value: float) -> str:
+    """Four digits, and large figures in full: a table has no room for powers of ten.
+
+    >>> figure(9.1432), figure(0.00361), figure(310_865.2)
+    ('9.143', '0.00361', '310865')
+    """
+    return f"{value:.0f}" if abs(value) >= 10_000 else f"{value:.4g}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from anabranch.errors import RunFolderError, UsageError
 from anabranch.federation import Ranks
-from anabranch.recipes._names import metric_name
+from anabranch.recipes._names import figure, metric_name
 from anabranch.runs import Row, RunFolder, differences
 from anabranch.runs._config import setting
 
@@ -209,10 +209,10 @@ def _mean(values: Sequence[float]) -> str:
         return "–"
     mean = sum(values) / len(values)
     spread = (sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)) ** 0.5
-    return f"{mean:.4g} ± {spread:.2g}" if len(values) > 1 else f"{mean:.4g}"
+    return f"{figure(mean)} ± {spread:.2g}" if len(values) > 1 else figure(mean)
 
 
 def _published(row: Row | None) -> str:
     if row is None:
         return "–"
-    return f"{row['value']:.4g} ± {row['spread']:.2g}" if "spread" in row else f"{row['value']:.4g}"
+    return f"{figure(row['value'])} ± {row['spread']:.2g}" if "spread" in row else figure(row["value"])

@@ -29,7 +29,7 @@ def test_tables_show_the_papers_figures_beside_ours():
         ["sd", "25", "16", "–"],
     ]
     (title, training), (last, scores) = list(shown.items())[1:]
-    assert title.startswith("alpha-0.3: training (paper: Table 5") and training[1][-2:] == ["–", "1.89e+05"]
+    assert title.startswith("alpha-0.3: training (paper: Table 5") and training[1][-2:] == ["–", "189000"]
     assert "not comparable" in last and scores[0][1] == "3 steps, paper" and scores[1][:2] == ["vanilla", "1.9"]
 
 

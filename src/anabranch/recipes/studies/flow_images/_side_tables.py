@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from anabranch.recipes._names import metric_name
+from anabranch.recipes._names import figure, metric_name
 from anabranch.recipes._study import Lines
 from anabranch.recipes.studies.flow_images._precision import CHANGE, PRECISE, ROUNDED
 from anabranch.recipes.studies.flow_images._projection import OPERATIONS, SCALE, SUFFIX, projection
@@ -25,7 +25,7 @@ def real_tables(problem: str, rows: list[Row]) -> list[Table]:
         sizes = {(row["images"], row["real"]) for row in rows if row["metric"] == metric}
         for images, real in sorted(sizes):
             own = [row for row in rows if (row["metric"], row.get("images"), row.get("real")) == (metric, images, real)]
-            lines.append([words, str(images), str(real), f"{fmean(row['value'] for row in own):.4g}"])
+            lines.append([words, str(images), str(real), figure(fmean(row["value"] for row in own))])
     return [(f"{problem}: FID of real images", lines)] if len(lines) > 1 else []
 
 
@@ -46,7 +46,7 @@ def precision_tables(problem: str, rows: list[Row]) -> list[Table]:
         lines = [["method", *(column.heading for column in columns)]]
         for method in order([row for row in own if row["metric"] == metric], "method"):
             values = [column.mean(own, method) for column in columns]
-            lines.append([method, *("–" if value is None else f"{value:.4g}" for value in values)])
+            lines.append([method, *("–" if value is None else figure(value) for value in values)])
         found.append((f"{problem}: what rounding does, {steps_name(nfe)}, {some['images']} samples", lines))
     return found
 
@@ -63,7 +63,7 @@ def hours_tables(problem: str, rows: list[Row], theirs: list[Row]) -> list[Table
             continue
         printed = [row["value"] for row in theirs if (row["method"], row["metric"]) == (method, "flow_seconds")]
         hours = [f"{value / 3600:.3g}" for value in printed]
-        line = [method, f"{1000 * found.seconds:.4g}", f"{found.ratio:.3g}", str(found.rounds), f"{found.hours:.3g}"]
+        line = [method, figure(1000 * found.seconds), f"{found.ratio:.3g}", str(found.rounds), f"{found.hours:.3g}"]
         lines.append([*line, " / ".join(hours) or "–"])
     title = f"{problem}: hours of the scale '{SCALE}', computed from these rounds (an upper bound, as a rule)"
     return [(title, lines)] if len(lines) > 1 else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anabranch.recipes._names import metric_name
+from anabranch.recipes._names import figure, metric_name
 from anabranch.recipes._recipe import recipes
 from anabranch.recipes._study import Lines
 from anabranch.recipes.studies.flow_images._config import STUDY
@@ -98,7 +98,7 @@ def _table(title: str, rows: list[Row], theirs: list[Row], columns: Sequence[Col
         line = [method, *[str(count)][: int(several)]]
         for column in columns:
             value = column.mean(rows, method)
-            line.append("–" if value is None else f"{value:.4g}")
+            line.append("–" if value is None else figure(value))
             if beside[column]:
                 line.append(_figures(beside[column], method))
         lines.append(line)
@@ -127,5 +127,5 @@ def _scores(problem: str, theirs: list[Row]) -> list[Table]:
 
 def _figures(theirs: list[Row], method: str) -> str:
     """What the paper prints for a method; where its versions differ, all of it."""
-    values = dict.fromkeys(f"{row['value']:.4g}" for row in theirs if row["method"] == method)
+    values = dict.fromkeys(figure(row["value"]) for row in theirs if row["method"] == method)
     return " / ".join(values) or "–"
