@@ -1,12 +1,14 @@
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 import torch
 from scene import corner_silos, opened
 
+from anabranch.data.attributes import AttributeSpace
 from anabranch.errors import QuorumError, RefusedError, UsageError
-from anabranch.flow.conditioning import full_penalty, single_masks
+from anabranch.federation import Silo
+from anabranch.flow.conditioning import Masking, all_masks, full_penalty, masked, masked_penalty, single_masks
 from anabranch.methods.dcfm import CompositionServer, composition
 from anabranch.methods.dcfm._peers import (
     Comparison,
@@ -163,6 +165,93 @@ class TestLosses:
         assert torch.allclose(*found, rtol=1e-5)
 
 
+class TestOnePeerAStep:
+    def test_the_mean_gradient_is_that_of_a_peer_for_each_term(self, batch):
+        """Peers are frozen: the gradient is linear in what they say, whoever says the one or the other term."""
+        theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
+        peers = [field(scale) for scale in (2, 3, 5)]
+
+        def slope(digit, color, none):
+            own = torch.full((), 0.5, requires_grad=True)
+
+            def peer(x, t, y):
+                given = y >= 0
+                each = torch.where(given[:, 1:], color(x, t, y), none(x, t, y))
+                return torch.where(given[:, :1], digit(x, t, y), each)
+
+            mine = lambda x, t, y: own * field(1)(x, t, y)  # noqa: E731
+            return torch.autograd.grad(peer_losses(mine, peer, batch, theirs, AS_PRINTED).losses.independence, own)[0]
+
+        one = torch.stack([slope(peer, peer, peer) for peer in peers]).mean()
+        each = torch.stack([slope(*chosen) for chosen in product(peers, repeat=3)]).mean()
+        assert torch.isclose(one, each, rtol=1e-4)
+        assert not torch.isclose(slope(*peers), slope(*[peers[0]] * 3), rtol=1e-2)  # it does matter who speaks
+
+
+class TestPairs:
+    @pytest.fixture
+    def batch(self):
+        generator = torch.Generator().manual_seed(1)
+        settings = ExpertSettings(batch=40, full=1.0, marginal=0.0, unconditional=0.0)
+        points, labels = torch.randn(99, 3, generator=generator), torch.randint(2, (99, 4), generator=generator)
+        return example(points, labels, settings, generator)
+
+    @pytest.fixture
+    def comparison(self):
+        weight = Masking(0.7, 0.2, 0.1).pairs()
+        return Comparison(single_masks(4), weight, pairs=True).drawn(40, torch.Generator().manual_seed(2))
+
+    def test_beside_itself_it_is_the_local_penalty_over_these_pairs(self, batch, comparison):
+        theirs = comparison.routed(torch.ones(40, 4, dtype=torch.bool), torch.Generator().manual_seed(0))
+        step = peer_losses(field(1), field(1), batch, theirs, comparison)
+        values = all_masks(field(1), batch.x_t, batch.t, batch.y, comparison.masks)
+        assert torch.isclose(step.losses.independence, masked_penalty(values))
+        assert step.losses.independence > 0
+
+    def test_the_pair_is_its_own_and_a_peer_is_asked_about_what_it_has_met(self, comparison):
+        met = torch.zeros(40, 4, dtype=torch.bool)
+        met[:, 1] = True
+        theirs = comparison.routed(met, torch.Generator().manual_seed(0))
+        assert not bool(theirs[:, 0].any()) and bool(theirs.any())
+        second = comparison.masks[1:3, :, 1].T
+        assert bool((theirs[:, 1:3] <= second).all()) and bool((theirs[:, 1:3] & second).any())
+
+    def test_a_step_takes_five_passes_whatever_k_is(self, batch, comparison):
+        theirs = comparison.routed(torch.ones(40, 4, dtype=torch.bool), torch.Generator().manual_seed(0))
+        step = peer_losses(field(1), field(2), batch, theirs, comparison)
+        assert step.forward == 5 and 3.4 < step.backward < 4
+
+    def test_flow_matching_is_on_the_whole_the_pair_and_its_terms(self, batch, comparison):
+        step = peer_losses(field(1), field(9), batch, torch.zeros(40, 4, dtype=torch.bool), comparison)
+        labels = [batch.y, *masked(batch.y, comparison.masks)]
+        errors = [(field(1)(batch.x_t, batch.t, y) - batch.u_t).square().mean() for y in labels]
+        assert torch.isclose(step.losses.matching, torch.stack(errors) @ torch.tensor(comparison.weight))
+
+    @pytest.mark.parametrize("held", [False, True])
+    def test_evaluated_everywhere_losses_and_slopes_are_the_same(self, batch, comparison, held):
+        theirs = comparison.routed(torch.ones(40, 4, dtype=torch.bool), torch.Generator().manual_seed(0))
+        found = []
+        for routes in (peer_losses, peer_losses_everywhere):
+            own = torch.full((), 0.5, requires_grad=True)
+            mine = lambda x, t, y, own=own: own * field(1)(x, t, y)  # noqa: E731
+            step = routes(mine, field(2), batch, theirs, replace(comparison, held=held))
+            both = torch.stack([step.losses.matching, step.losses.independence])
+            (slope,) = torch.autograd.grad(both @ torch.tensor([1.0, 3.0]), own)
+            found.append(torch.cat([both.detach(), slope[None]]))
+        assert torch.allclose(*found, rtol=1e-5)
+
+    def test_a_silo_compares_as_its_experts_settings_say(self):
+        space = AttributeSpace.of({name: ["low", "high"] for name in "uvw"})
+        passes = []
+        for independence in ("all", "pairs"):
+            silos = [Silo(name, torch.randn(64, 3), torch.arange(64) % 7, space=space) for name in "ab"]
+            experts = {**QUICK, "independence": independence}
+            server = CompositionServer(composition("dcfm-a", experts=experts, peers={"rounds": 1}), opened(silos))
+            turns = [progress.metrics for progress in server.run() if progress.phase == "peers"]
+            passes.append([turn["backward"] for turn in turns])
+        assert max(passes[0]) < 3.3 < 3.4 < min(passes[1])  # of k + 2 = 5 all a quarter at most, and a pair is its own
+
+
 class TestServer:
     def test_in_turn_each_silo_sees_those_already_updated(self):
         silos = corner_silos()
@@ -217,6 +306,14 @@ class TestServer:
             list(server.run())
             ends.append(torch.cat([tensor.flatten() for tensor in server.experts["a"].values()]))
         assert len(torch.unique(torch.stack(ends), dim=0)) == 4
+
+    def test_a_negative_penalty_is_refused_on_arrival(self):
+        from anabranch.methods.dcfm import PeerSteps
+
+        federation = opened(corner_silos())
+        list(CompositionServer(composition("ddm", experts=QUICK), federation).run())
+        met = {name: torch.ones(4, dtype=torch.bool) for name in "ab"}
+        assert "arrived with penalty = -5.0" in federation.ask(PeerSteps(met, 2, -5.0, 1e-3)).failures["a"]
 
     @pytest.mark.parametrize("name", ["early", "late"])
     @pytest.mark.parametrize("power", [-1.0, float("nan"), float("inf")])

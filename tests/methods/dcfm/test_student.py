@@ -156,6 +156,38 @@ class TestStudent:
         mean = (corner_modes()[0] + 2 * corner_modes()[1] + corner_modes()[3]) / 4  # of what is held, as often as it is
         assert float((nothing - mean).abs().max()) < 0.35
 
+    @pytest.mark.parametrize(("method", "guidance"), [("dcfm-b", 1.0), ("dcfm-b", 2.0), ("hybrid", 1.0)])
+    def test_passes_are_the_rows_that_teachers_are_asked_about(self, method, guidance):
+        """Some steps share the paths; what an expert of a mixture adds up, or is sharpened by, counts as well."""
+        rows = []
+
+        def teacher(x, t, y):
+            rows.append(len(x))
+            return 0 * x
+
+        teachers = {name: (lambda x, t, y: teacher(x, t, y)) for name in HELD}
+        student = {"steps": 8, "batch": 16, "trajectories": 30, "path_steps": 4, "refresh": 4, "guidance": guidance}
+        settings = composition(method, experts={"hidden": 8, "layers": 1}, student=student)
+        made = Student(settings, coverage(HELD), torch.zeros(1), 2, seed=0)
+        metrics = made.train(teachers, Mixture(teachers, coverage(HELD), Holders(coverage(HELD))), 4)
+        plain = 30 * (4 + 1)
+        assert sum(rows) == 2 * plain if guidance == 2 else sum(rows) >= plain
+        assert metrics["forward"] - metrics["backward"] == pytest.approx(sum(rows) / (16 * 4))
+        assert method != "hybrid" or sum(rows) > plain  # mixtures of two, and compositions of three terms
+
+    def test_additive_since_some_time_it_takes_all_terms_of_every_row(self):
+        rows = []
+        settings = composition(
+            "additive",
+            experts={"hidden": 8, "layers": 1},
+            student={"steps": 2, "batch": 16, "trajectories": 20, "path_steps": 3, "since": 0.5},
+        )
+        made = Student(settings, coverage(HELD), torch.zeros(1), 2, seed=0)
+        made.network.register_forward_hook(lambda module, inputs, output: rows.append(len(inputs[0])))
+        teachers = dict.fromkeys(HELD, exact)
+        metrics = made.train(teachers, Mixture(teachers, coverage(HELD), Holders(coverage(HELD))), 1)
+        assert metrics["backward"] == sum(rows) / 16 == 3
+
     def test_teachers_are_asked_only_for_what_they_hold(self):
         asked = {name: set() for name in HELD}
 

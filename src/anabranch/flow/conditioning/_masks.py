@@ -48,6 +48,11 @@ class Masking:
         mask = torch.cat([one, torch.eye(k, dtype=torch.bool, device=device), ~one])
         return mask, weights_on(device, self.full, *[self.marginal / k] * k, self.unconditional)
 
+    def pairs(self) -> tuple[float, ...]:
+        """Weights of a whole label, then of the four masks of `pair_masks`: π_marg is divided among the first three."""
+        third = self.marginal / 3
+        return self.full, third, third, third, self.unconditional
+
     def draw(self, count: int, k: int, generator: torch.Generator) -> Tensor:
         """`count` masks (count, k) drawn from p(m), on the generator's device."""
         mask, weight = self.masks(k, generator.device)

@@ -37,10 +37,10 @@ class PeerSteps(Message, kind="dcfm.peers"):
         return cls(met, steps, settings.penalty, settings.rate, *compared)
 
     def check(self, outcomes: int) -> None:
-        """Refuses rows that do not speak of so many outcomes, and powers of time that are none."""
-        for name, power in (("early", self.early), ("late", self.late)):
-            if power < 0:
-                raise MessageError(f"'{self.kind}' arrived with {name} = {power}, which is not 0 or more.")
+        """Refuses rows that do not speak of so many outcomes, and negative numbers where there are none."""
+        for name, value in (("penalty", self.penalty), ("early", self.early), ("late", self.late)):
+            if value < 0:
+                raise MessageError(f"'{self.kind}' arrived with {name} = {value}, which is not 0 or more.")
         for name, row in self.met.items():
             if row.dtype != torch.bool or row.shape != (outcomes,):
                 raise MessageError(f"'{self.kind}' arrived with outcomes of '{name}' that are not {outcomes} truths.")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anabranch.errors import RefusedError
 from anabranch.federation import Done, Silo, answers, same_shapes
-from anabranch.flow.conditioning import Field, independence_gap, masked, single_masks, stacked
+from anabranch.flow.conditioning import Field, independence_gap, masked, pair_masks, single_masks, stacked
 from anabranch.methods.dcfm._messages import Adopt, PeerSteps
 from anabranch.methods.experts import (
     Example,
@@ -43,7 +43,8 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
     steps = Steps(half.network, learner, turn.measure, question.penalty, generator)
     names = sorted(peers)
     for _ in range(question.steps):
-        # One peer a step: in expectation the routing is over all of them, and a step costs two networks, not n.
+        # One peer a step. Peers are frozen, so that the gradient of eq. (12) is linear in what they say: given which
+        # terms are the silo's own, one peer for all others gives the same mean gradient as a peer for each of them.
         name = names[int(torch.randint(len(names), (), generator=which))]
         turn.beside(peers[name], question.met[name])
         tally.add(steps.take())
@@ -55,8 +56,10 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
 class Comparison:
     """How a silo's joint velocity and the routed composition are compared.
 
-    `masks` are those of the k + 1 terms, and `weight` π of eq. (8) in the order of all masks, the joint one first;
-    `early`, `late` and `held` are those of `PeerSettings`.
+    `masks` are those of the terms, and `weight` π of eq. (8) in the order of all masks, the joint one first; `early`,
+    `late` and `held` are those of `PeerSettings`. Over all attributes there are k + 1 terms, and the joint velocity is
+    that of the whole label. With `pairs` it is that of two attributes, drawn for each row: it is the first of four
+    terms, always the silo's own, and `masks` (4, r, k) are those of `pair_masks`.
     """
 
     masks: Tensor
@@ -64,14 +67,34 @@ class Comparison:
     early: float = 0.0
     late: float = 0.0
     held: bool = False
+    pairs: bool = False
+
+    def drawn(self, compared: int, generator: torch.Generator) -> Comparison:
+        """The comparison of so many rows: with `pairs` of their own."""
+        if not self.pairs:
+            return self
+        return replace(self, masks=pair_masks(compared, self.masks.shape[-1], generator).to(self.masks.device))
+
+    def routed(self, met: Tensor, generator: torch.Generator) -> Tensor:
+        """Which terms (r, terms) of rows are a peer's that has `met` these attributes (r, k) of them."""
+        if not self.pairs:
+            return routed(met, generator)
+        theirs = routed((met & self.masks[1:-1]).any(2).T, generator)
+        return torch.cat([torch.zeros_like(theirs[:, :1]), theirs], dim=1)
+
+    def labels(self, y: Tensor) -> Tensor:
+        """Labels (terms, r, k) of all terms."""
+        return masked(y, self.masks if self.pairs else self.masks[:, None])
 
     def gap(self, joint: Tensor, terms: Tensor, t: Tensor) -> Tensor:
         """Eq. (12) between joint velocities (r, d) and terms (k + 1, r, d), the last one for ∅: its mean over rows."""
+        if self.pairs:
+            joint, terms = terms[0], terms[1:]
         found = independence_gap(joint.detach() if self.held else joint, terms[:-1], terms[-1]).square().mean(1)
         return (found * t**self.late * (1 - t) ** self.early).mean()
 
     def losses(self, joint: Tensor, terms: Tensor, means: Tensor, batch: Example) -> Losses:
-        """Both losses from joint velocities (n, d), routed terms (k + 1, r, d), and the mean errors of the own ones."""
+        """Both losses from whole velocities (n, d), routed terms (terms, r, d), and the mean errors of the own ones."""
         matching = self.weight[0] * (joint - batch.u_t).square().mean()
         for place in range(len(terms)):  # numbers, not a tensor of them: copying one to a GPU cannot be recorded
             matching = matching + self.weight[1 + place] * means[place]
@@ -87,8 +110,9 @@ class Turn:
         self.peer = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
         self.met = torch.zeros(sum(half.space.sizes), dtype=torch.bool, device=device)
         k, powers = half.space.k, (question.early, question.late)
-        weight = half.settings.masking.masks(k)[1].tolist()
-        self.comparison = Comparison(single_masks(k, device), weight, *powers, question.held)
+        pairs = half.settings.independence == "pairs" and k > 2
+        weight = half.settings.masking.pairs() if pairs else half.settings.masking.masks(k)[1].tolist()
+        self.comparison = Comparison(single_masks(k, device), weight, *powers, question.held, pairs)
         self.whole = replace(half.settings, penalty=0.0, full=1.0, marginal=0.0, unconditional=0.0)
 
     def beside(self, peer: Mapping[str, Tensor], met: Tensor) -> None:
@@ -101,10 +125,11 @@ class Turn:
         half = self.half
         batch = example(half.x, half.codes, self.whole, generator)
         compared = batch.y[: max(1, round(half.settings.compared * len(batch.y)))]
-        theirs = routed(_met(self.met, compared, half.space.sizes), generator)
+        comparison = self.comparison.drawn(len(compared), generator)
+        theirs = comparison.routed(_met(self.met, compared, half.space.sizes), generator)
         routes = peer_losses_everywhere if half.x.is_cuda else peer_losses
         fields = half.field(parameters), half.field(self.peer)
-        return routes(*fields, batch, theirs, self.comparison)
+        return routes(*fields, batch, theirs, comparison)
 
 
 @answers(Adopt)
@@ -131,11 +156,11 @@ def peer_losses(own: Field, peer: Field, batch: Example, theirs: Tensor, compari
     """Flow matching on the silo's own terms, and how far its joint velocity is from the routed composition.
 
     Every term is evaluated once, by whom it was routed to: 1 + (k + 1)/2 passes of the own network on average, and
-    (k + 1)/2 of the peer's without a gradient. `theirs` (r, k + 1) may be about the first r rows only: the others are
-    asked for their joint velocity alone.
+    (k + 1)/2 of the peer's without a gradient. `theirs` (r, terms) may be about the first r rows only: the others are
+    asked for their whole velocity alone.
     """
     count, compared, masks = len(batch.x_t), len(theirs), comparison.masks
-    labels = masked(batch.y[:compared], masks[:, None])  # (k + 1, r, k): single attributes, then none
+    labels = comparison.labels(batch.y[:compared])
     term, row = (~theirs.T).nonzero(as_tuple=True)
     x = torch.cat([batch.x_t, batch.x_t[row]])
     values = own(x, torch.cat([batch.t, batch.t[row]]), torch.cat([batch.y, labels[term, row]]))

@@ -7,7 +7,34 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anabranch.flow.conditioning import Field
+from anabranch.flow.conditioning import Additive, Field
+
+
+class Counted:
+    """A field that counts the rows it was asked about."""
+
+    def __init__(self, field: Field) -> None:
+        self.field, self.rows = field, 0
+
+    def __call__(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        self.rows += len(x)
+        return self.field(x, t, y)
+
+    @staticmethod
+    def of(field: Field) -> Counted:
+        """The field, counted; if its terms can be had apart, they still can."""
+        return CountedTerms(field) if isinstance(field, Additive) else Counted(field)
+
+
+class CountedTerms(Counted):
+    """The same of an additive field."""
+
+    field: Additive
+
+    def parts(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        """All terms: one question."""
+        self.rows += len(x)
+        return self.field.parts(x, t, y)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from anabranch import seeds
 from anabranch.data.attributes import Coverage
 from anabranch.errors import DataError
 from anabranch.flow.conditioning import AdditiveSince, Field, Masking, guided
-from anabranch.methods.dcfm._replay import Replay, follow
+from anabranch.methods.dcfm._replay import Counted, Replay, follow
 from anabranch.methods.dcfm._settings import Composition
 from anabranch.methods.experts import (
     Example,
@@ -64,6 +64,7 @@ class Student:
         self._like = like
         self._pool: Replay | None = None
         self._drawn = -1
+        self._asked = 0.0
         self._least, self._warned = math.inf, False
 
     @property
@@ -73,15 +74,15 @@ class Student:
 
     def train(self, teachers: Mapping[str, Field], mixture: Mixture, steps: int) -> dict[str, float | Tensor]:
         """So many steps; the mean losses, and the passes of a batch that a step took."""
-        own, tally = self.settings.student, Tally()
+        tally = Tally()
         for _ in range(steps):
             self._refresh(teachers, mixture)
             self._steps.generator.manual_seed(self._seed("step", self.steps))
             tally.add(self._steps.take())
         matching, independence, forward, backward = tally.means()
         self._watch(matching)
-        reused = own.trajectories * (own.path_steps + 1) / (own.batch * own.refresh)
-        return {"loss": matching, "independence": independence, "forward": forward + reused, "backward": backward}
+        asked = self._asked / (self.settings.student.batch * self.settings.student.refresh)
+        return {"loss": matching, "independence": independence, "forward": forward + asked, "backward": backward}
 
     def _watch(self, loss: float) -> None:
         """Says once if training has come off its way: it finds back, but what it has learned until then is lost.
@@ -101,7 +102,10 @@ class Student:
         self._least = min(self._least, loss)
 
     def _measure(self, parameters: Mapping[str, Tensor], generator: torch.Generator) -> Measured:
-        return measured(self._bound(parameters), self._draw(generator))
+        field = self._bound(parameters)
+        found = measured(field, self._draw(generator))
+        terms = len(self.coverage.space.sizes) + 1 if isinstance(field, AdditiveSince) else 1  # rows for one of a batch
+        return replace(found, forward=terms * found.forward, backward=terms * found.backward)
 
     def _draw(self, generator: torch.Generator) -> Example:
         """A batch of the pool, with the masks of the experts; an additive student may see whole labels alone."""
@@ -130,7 +134,12 @@ class Student:
             return
         check_taught(self.coverage)
         generator, own = self._generator("paths", number), self.settings.student
-        paths = self._composed(mixture, generator) if own.paths == "composed" else self._taught(teachers, generator)
+        if own.paths == "composed":
+            asked = {name: Counted.of(field) for name, field in mixture.experts.items()}
+            paths = self._composed(replace(mixture, experts=asked), generator)
+        else:
+            asked = {name: Counted.of(field) for name, field in teachers.items()}
+            paths = self._taught(asked, generator)
         if self._pool is None:  # from then on in one place: a recorded step reads it where it lies
             attributes = len(self.coverage.space.sizes)
             self._pool = Replay.room(own.trajectories * own.path_steps, self.dimension, attributes, self._like)
@@ -142,7 +151,7 @@ class Student:
                 follow(field, x0, y, generator, part)
                 rows += len(part)
         assert rows == len(self._pool)  # no row is left as memory was found
-        self._drawn = number
+        self._drawn, self._asked = number, sum(field.rows for field in asked.values())
 
     def _taught(self, teachers: Mapping[str, Field], generator: torch.Generator) -> Iterator[Path]:
         """Each teacher's paths to combinations that it holds, as many as it has samples of them."""

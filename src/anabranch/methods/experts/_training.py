@@ -105,8 +105,7 @@ def shown_attributes(
     rest = masking.draw(count - compared, k, generator).to(y.device) if compared < count else None
     if settings.independence == "pairs" and k > 2:
         pairs = pair_masks(compared, k, generator).to(y.device)
-        third = masking.marginal / 3  # π_marg is divided among the pair and its two attributes
-        weight = weights_on(y.device, masking.full, third, third, third, masking.unconditional)
+        weight = weights_on(y.device, *masking.pairs())
         return Shown(torch.cat([torch.ones_like(pairs[:1]), pairs]), weight, 4, rest)
     masks, weight = masking.masks(k, y.device)
     return Shown(masks, weight, k + 2, rest)

@@ -75,20 +75,26 @@ TABLES = {
         "steps_student",
         "evaluations",
     ),
-    "Settings of a stage, or of how experts are weighed": (
+    "Settings of experts, and how they are weighed": (
         "share_full",
         "share_marginal",
         "share_unconditional",
+        "late",
+        "compared",
         "local_steps",
-        "rate_peers",
-        "penalty_peers",
-        "rate_student",
-        "batch_student",
-        "penalty_student",
-        "additive_since",
         "experts_at_once",
         "temperature",
     ),
+    "Settings beside peers": (
+        "rounds_peers",
+        "rate_peers",
+        "penalty_peers",
+        "early_peers",
+        "late_peers",
+        "held_peers",
+        "least_peers",
+    ),
+    "Settings of a student": ("rate_student", "batch_student", "penalty_student", "additive_since"),
 }
 
 

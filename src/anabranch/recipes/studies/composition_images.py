@@ -135,7 +135,10 @@ def _settings(made: Trained, cell: StudyCell) -> Figures:
     if settings.federated.rounds:
         found["local_steps"] = settings.federated.local_steps
     if settings.peers.rounds:
-        found |= {"rate_peers": settings.peers.rate, "penalty_peers": settings.peers.penalty}
+        names = ("rounds", "rate", "penalty", "early", "late", "held", "least")
+        found |= {f"{name}_peers": getattr(settings.peers, name) for name in names}
+    if expert.penalty:
+        found |= {"late": expert.late, "compared": expert.compared}
     if student.steps:
         found |= {"rate_student": student.rate, "batch_student": student.batch, "penalty_student": student.penalty}
         found["additive_since"] = student.since if student.additive else math.nan
