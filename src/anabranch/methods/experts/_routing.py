@@ -76,7 +76,7 @@ class Learned:
 class Router(torch.nn.Module):
     """Which expert would have made this point? Logits (n, experts) from x (n, d) and t.
 
-    An MLP on x, t, and x·t: small beside an expert, so that asking it costs next to nothing.
+    An MLP: small beside an expert, so that asking it costs next to nothing.
     """
 
     def __init__(self, dimension: int, experts: int, hidden: int = 256) -> None:
