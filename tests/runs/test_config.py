@@ -100,6 +100,14 @@ def test_a_section_that_the_network_would_not_look_at_is_refused():
     assert from_dict({"images": {"shape": [3, 16, 16]}}).images.shape == (3, 16, 16)  # how samples are shown
 
 
+@pytest.mark.parametrize("data", [{"flip": "random"}, {"crop": 0.5, "flip": "points"}])
+def test_images_that_differ_at_every_draw_are_refused_for_semi_discrete_pairs(data):
+    digits = {"target": "digits", **data}
+    with pytest.raises(UsageError, match=r"assigns noises to images as they lie.*flip = 'points'"):
+        from_dict({"method": "sd", "coupling": {"name": "semidiscrete"}, "data": digits})
+    assert from_dict({"method": "lot", "data": digits}).data.target == "digits"
+
+
 @pytest.mark.parametrize(
     ("text", "words"), [("method = 'sdd'", "did you mean 'sd'"), ("[flow", "not valid TOML"), (None, "cannot be read")]
 )

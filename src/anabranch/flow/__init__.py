@@ -23,6 +23,7 @@ from anabranch.flow._paths import (
     path,
     times_at,
 )
+from anabranch.flow._precision import has_bfloat16
 from anabranch.flow._price import RowCost, price_of_row
 from anabranch.flow._recorded import Recorded
 from anabranch.flow._solvers import Flow, Velocity, integrate
@@ -45,6 +46,7 @@ __all__ = [
     "compile_in_place",
     "conditioning",
     "convolutions",
+    "has_bfloat16",
     "integrate",
     "is_compiled",
     "network",

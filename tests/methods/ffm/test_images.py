@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -52,12 +53,22 @@ def test_bytes_are_the_numbers_that_they_stand_for(method):
     assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("flip", ["random", "points"])
+@pytest.mark.parametrize(
+    ("method", "flip"), [*product(METHODS[:-1], ["random", "points"]), ("sd", "points")]
+)  # sd does not know images that differ at every draw
 def test_one_pass_for_all_silos_is_a_pass_for_each(method, flip):
     together, apart = (trained(method, silos(True, flip), fused) for fused in (True, False))
     torch.testing.assert_close(together, apart, rtol=1e-9, atol=1e-9)
     assert not torch.allclose(together, trained(method, silos(True)), atol=1e-6)  # flips make a difference
+
+
+@pytest.mark.parametrize(("flip", "crop", "how"), [("random", 1.0, "mirrored"), ("points", 0.5, "cropped")])
+def test_images_that_differ_at_every_draw_have_no_semi_discrete_pairs(flip, crop, how):
+    held = Pixels(torch.zeros(30, 9, dtype=torch.uint8), torch.zeros(30), SHAPE, flip, crop=crop)
+    silo = Silo("a", held)
+    with pytest.raises(RefusedError, match=f"are {how} at random .* data.flip to 'points'"):
+        prepare(silo, Prepare(short("sd", "float32").to_json(), weight=1.0))
+    prepare(silo, Prepare(short("lot", "float32").to_json(), weight=1.0))
 
 
 def test_a_part_of_the_images_can_be_held_out():
@@ -89,7 +100,8 @@ def pictured(method, fused=True, dropout=0.0, rounds=2, name="images"):
     members = []
     for number in range(2):
         x = torch.randint(256, (30, 16), generator=generator(number), dtype=torch.uint8)
-        members.append(Silo(f"s{number}", Pixels(x, torch.zeros(30).long(), (1, 4, 4), "random"), secret=number))
+        flip = "points" if method == "sd" else "random"
+        members.append(Silo(f"s{number}", Pixels(x, torch.zeros(30).long(), (1, 4, 4), flip), secret=number))
     federation = Federation(members, fused=fused)
     federation.open(name, 0)
     server = FlowServer(settings, federation)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from anabranch.errors import UsageError, unknown
+from anabranch.flow import has_bfloat16
 from anabranch.flow.unet import ImageUNet
 from anabranch.methods.ffm import (
     FlowMatching,
@@ -90,7 +91,7 @@ class ImageWork:
     @property
     def half(self) -> bool:
         """Whether passes are computed in bfloat16, which needs a GPU that can."""
-        return self.precision == "bfloat16" and self.device.type == "cuda" and torch.cuda.is_bf16_supported()
+        return self.precision == "bfloat16" and has_bfloat16(self.device)
 
     @property
     def dimension(self) -> int:

@@ -16,7 +16,7 @@ from anabranch import seeds
 from anabranch.data.attributes import AttributeSpace
 from anabranch.errors import AnabranchError, MessageError, RefusedError
 from anabranch.federation import STEP, Silo
-from anabranch.flow import RowCost, attempt, compile_in_place, is_compiled, network, price_of_row
+from anabranch.flow import RowCost, attempt, compile_in_place, has_bfloat16, is_compiled, network, price_of_row
 from anabranch.flow.conditioning import AdditiveField, Field
 from anabranch.methods.experts._settings import ExpertSettings
 from anabranch.methods.experts._training import Learner
@@ -152,7 +152,7 @@ class BoundTerms(Bound):
 def computes_in_half(settings: ExpertSettings, device: torch.device) -> bool:
     """Whether passes are computed in bfloat16: where asked for, for images, and on a GPU that can."""
     wanted = settings.precision == "bfloat16" and settings.network.endswith("unet")
-    return wanted and device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return wanted and has_bfloat16(device)
 
 
 def build(silo: Silo, settings: ExpertSettings, space: AttributeSpace) -> ExpertHalf:

@@ -28,7 +28,7 @@ from anabranch.coupling import (
 from anabranch.data import Cloud, Pixels, Samples, shape
 from anabranch.errors import MessageError, RefusedError
 from anabranch.federation import STEP, Silo
-from anabranch.flow import Path, PathSample, network, path, price_of_row, times_at
+from anabranch.flow import Path, PathSample, has_bfloat16, network, path, price_of_row, times_at
 from anabranch.flow.conditioning import NULL
 from anabranch.methods.ffm._messages import Prepare
 from anabranch.methods.ffm._passes import RecordedPass, shared_pass, weighted_error
@@ -151,6 +151,7 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
             f" '{silo.name}' are {' x '.join(map(str, silo.data.shape))}."
         )
     check_classes(silo, flow.classes)
+    check_fixed(silo, settings)
     source: Source = Cloud(question.source) if question.source is not None else shape(flow.source, dimension)
     if flow.dtype != torch.float32:
         source = Precise(source, flow.dtype)
@@ -169,6 +170,17 @@ def build(silo: Silo, question: Prepare) -> FlowHalf:
         chosen = settings.coupling_on(device.type == "cuda")
         coupling = COUPLINGS[chosen.name](chosen, question.weight)
     return FlowHalf(settings, question.weight, data, source, path(flow.path, flow.sigma), field, potential, coupling)
+
+
+def check_fixed(silo: Silo, settings: FlowMatching) -> None:
+    """Refuses semi-discrete pairs of images that are another at every draw: noises are assigned to them as they lie."""
+    data = silo.data
+    if settings.keeps_state_in_silos and isinstance(data, Pixels) and (data.flip == "random" or data.crop < 1):
+        how = "mirrored at random" if data.flip == "random" else "cropped at random"
+        raise RefusedError(
+            f"Images of silo '{silo.name}' are {how} when they are drawn, and semi-discrete OT assigns noises to images"
+            " as they lie. Set data.flip to 'points' or 'none' and data.crop to 1, or take another method."
+        )
 
 
 def check_classes(silo: Silo, classes: int) -> None:
@@ -331,7 +343,7 @@ def evaluated(field: nn.Module, settings: FlowMatching, x: Tensor, *told: Tensor
 
 def computes_in_half(settings: FlowMatching, device: torch.device) -> bool:
     """Whether passes are computed in bfloat16: where asked for, for images, and on a GPU that can."""
-    return wants_half(settings) and device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return wants_half(settings) and has_bfloat16(device)
 
 
 def wants_half(settings: FlowMatching) -> bool:
