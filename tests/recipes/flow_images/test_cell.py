@@ -1,12 +1,15 @@
 """A cell of the study is a run that goes on, and tells every figure."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from anabranch.errors import RunFolderError, UsageError
 from anabranch.recipes import cells_of, recipe
 from anabranch.recipes.studies import flow_images as study
-from anabranch.runs import RunFolder
+from anabranch.recipes.studies.flow_images._cell import _notes
+from anabranch.runs import Looks, RunFolder
 from tests.recipes.flow_images.cells import METHODS, cell
 
 
@@ -84,3 +87,16 @@ def test_what_a_machine_needs_otherwise_may_be_set_and_a_finished_cell_stays_one
 def test_what_figures_rest_on_is_not_to_be_set(tmp_path, name, change, sentence):
     with pytest.raises(UsageError, match=sentence):
         cells_of(recipe(name), "smoke", tmp_path, 0, [], [], changes=[change])
+
+
+def test_what_a_run_says_reaches_whoever_reproduces(tmp_path):
+    with pytest.warns(
+        UserWarning, match="digits vanilla seed 0: flow.precision is 'bfloat16', which this CPU does not"
+    ):
+        study.run(cell(tmp_path, "vanilla", flow={"precision": "bfloat16"}))
+
+
+def test_a_silo_that_did_not_count_is_told_of(tmp_path):
+    notes = _notes(cell(tmp_path, "lot"), SimpleNamespace(looks=Looks()))
+    with pytest.warns(UserWarning, match="digits lot seed 0: silo 'b' did not count in a round. It sent no numbers."):
+        notes.progress(SimpleNamespace(failures={"b": "It sent no numbers."}), None)

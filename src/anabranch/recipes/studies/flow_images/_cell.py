@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from anabranch.federation import Ranks
+from anabranch.federation import Federation, Ranks
+from anabranch.methods.ffm import Progress
 from anabranch.recipes._share import share_of
 from anabranch.recipes._study import StudyCell
 from anabranch.recipes.studies.flow_images._config import config_of
@@ -29,7 +31,7 @@ def run(cell: StudyCell) -> list[Row]:
     config, folder = config_of(cell), RunFolder(cell.folder / RUN)
     eyes = cache(lambda: eyes_of(cell.options, config, device_of(config)))  # opened when there is something to see
     curve = Curve(cell, config, folder, eyes)
-    rows = train(config, folder.path, Notes(looks=curve.looks))
+    rows = train(config, folder.path, _notes(cell, curve))
     if not Ranks.here().first:  # it has served its silos; rank 0 samples and compares
         return []
     key: dict[str, Any] = {"problem": cell.problem, "method": cell.method, "seed": cell.seed}
@@ -38,6 +40,20 @@ def run(cell: StudyCell) -> list[Row]:
     found += [{"nfe": None, **row} for row in eyes().of_real_images(cell.options["sampling"]["count"])]
     named = [{**key, **row, "value": float(row["value"])} for row in [*found, *_of_the_run(config, folder, rows)]]
     return [*named, *curve.rows]
+
+
+def _notes(cell: StudyCell, curve: Curve) -> Notes:
+    """What a run says, also of silos whose answers were no use, becomes a warning: each sentence once."""
+    whose = f"{cell.problem} {cell.method} seed {cell.seed}"
+
+    def say(sentence: str) -> None:
+        warnings.warn(f"{whose}: {sentence}", stacklevel=2)
+
+    def told(progress: Progress, federation: Federation) -> None:
+        for name, why in progress.failures.items():
+            say(f"silo '{name}' did not count in a round. {why}")
+
+    return Notes(told, say, looks=curve.looks)
 
 
 def share(cell: StudyCell) -> float:

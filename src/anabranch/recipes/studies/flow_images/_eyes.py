@@ -95,14 +95,28 @@ class Eyes:
     def _bias(self, count: int) -> Row:
         train = self.references["train"].statistics
         value = frechet_bias(train, count)
-        if count < ENOUGH and count not in self._told:
+        if count not in self._told:
+            self._told.add(count)
+            self._tell_of_few(count, value)
+        return {"metric": "fid_bias", "value": value, "images": count, "real": train.count}
+
+    def _tell_of_few(self, count: int, value: float) -> None:
+        """Warns where samples or real images are few; `value` is the bias of FID against the training images."""
+        if count < ENOUGH:
             warnings.warn(
                 f"FID of {count} samples is too large, by about {value:.3g} even for a perfect flow: compare it with"
                 f" others of as many samples only, or raise sampling.count to {ENOUGH} or more.",
-                stacklevel=2,
+                stacklevel=3,
             )
-            self._told.add(count)
-        return {"metric": "fid_bias", "value": value, "images": count, "real": train.count}
+        known = self.references["train"].statistics.count
+        for split, found in self.references.items():
+            if (real := found.statistics.count) < ENOUGH:
+                bias = value * (1 / count + 1 / real) / (1 / count + 1 / known)  # the same images, in another number
+                warnings.warn(
+                    f"FID against {real} images ({split}) is too large, by about {bias:.3g} even for a perfect flow:"
+                    " compare it with others against as many of these images only.",
+                    stacklevel=3,
+                )
 
     def memorised(self, features: Tensor) -> Row:
         """The share of samples that are nearer to a training image than 99 % of the test images are.
