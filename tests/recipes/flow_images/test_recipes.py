@@ -55,7 +55,7 @@ def test_the_papers_scale_is_the_papers():
     pooled = of("ffm-cifar10", "alpha-0.3", "pooled")
     assert pooled.data.pooled and pooled.coupling.name == "minibatch"
     many = of("ffm-cifar10-32", "32-silos-alpha-0.5", "lot")
-    assert (many.data.silos, many.data.alpha) == (32, 0.5)
+    assert (many.data.silos, many.data.alpha, many.flow.batch) == (32, 0.5, 128)
     assert (many.federation.participation, many.federation.count) == ("random", 3)
     for method, steps, pool in [("got descent 20", 20, 128), ("got pool 512", 5, 512)]:
         found = of("ffm-ablation", method.split()[1], method)
