@@ -55,7 +55,9 @@ def images(
     channels: Annotated[int | None, typer.Option(help="The UNet's channels, instead of the scale's.")] = None,
     silos: Annotated[str, typer.Option(help="Silos of each case, as in 3,32.")] = "",
     batch: Annotated[str, typer.Option(help="Images of a silo in a step, as many numbers: 128,32.")] = "",
-    method: Annotated[str, typer.Option(help="Couplings: vanilla (always), lot, got, sd.")] = "vanilla,lot,got,sd",
+    method: Annotated[
+        str, typer.Option(help="Couplings: vanilla (always), lot, got, got-balanced, got-entropic, sd.")
+    ] = "vanilla,lot,got,got-balanced,got-entropic,sd",
     precision: Annotated[str, typer.Option(help="bfloat16 (on a GPU that can) or float32, of our side.")] = "bfloat16",
     steps: Annotated[
         int | None, typer.Option(help="Steps of a turn, at most; of three turns the median counts.")

@@ -20,6 +20,7 @@ from anabranch.bench.images import (
     work_of,
 )
 from anabranch.bench.images._clock import timed, tuned
+from anabranch.bench.images._work import METHODS
 from anabranch.cli._verbs import app
 from anabranch.errors import DataError, UsageError
 
@@ -51,7 +52,7 @@ def test_every_part_gives_figures_that_are_finite_and_positive(tmp_path):
                 assert math.isfinite(value) and value > 0, (row.what, name)
     assert by_part == {
         "roofline": ["float32"],
-        "step": ["peer", "vanilla", "lot", "got", "sd"],
+        "step": ["peer", *METHODS],
         "sampling": ["peer", "ours"],
         "loss": ["ours", "sequential"],
     }

@@ -21,11 +21,12 @@ from anabranch.methods.ffm import (
     preset,
 )
 
-METHODS = ("vanilla", "lot", "got", "sd")
+METHODS = ("vanilla", "lot", "got", "got-balanced", "got-entropic", "sd")
 DEVICES = ("auto", "cpu", "cuda")
 PRECISIONS = ("bfloat16", "float32")
 OPTIONS = ("shape", "channels", "multipliers", "blocks", "attention", "dropout")  # of a UNet
 DESCENT_STEPS = 5  # of GOT's c-transform, whose potential is updated at every step (FFM, App. C.2)
+POOL, EPSILON = 1.25, 5.0  # of balanced and of entropic GOT, as in the recipe of CIFAR-10
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ class ImageWork:
             average=0.9999,
         )
         coupling = replace(base.coupling, candidates=self.candidates, transform="descent", descent_steps=DESCENT_STEPS)
+        coupling = replace(coupling, pool=POOL, epsilon=EPSILON)
         potential = PotentialSettings(
             network="cnn-potential", before=0, every=1, batch=size, rate=1e-4, schedule="constant"
         )
