@@ -139,6 +139,21 @@ def test_rounds_apart_do_not_end_it():
     assert len(Scene(False, trouble).run(9).after) == 4
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_silo_that_is_always_at_fault_ends_it_and_its_rounds_were_those_of_the_others(late):
+    scene = Scene(late, {"b": dict.fromkeys(range(3, 99), "nan")})
+    with pytest.raises(UnsoundError, match=r"Silo 'b' gave .* 10 times in a row.*silo 'b' was refused"):
+        scene.run(40)
+    alone = Scene(False, {"b": dict.fromkeys(range(3, 99), "nan")}).run(11)  # nine rounds of the one without the other
+    assert torch.equal(scene.w, alone.w)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_silo_that_is_sound_in_between_does_not_end_it(late):
+    trouble = {number: "nan" for number in range(2, 39) if number % 9}
+    assert len(Scene(late, {"b": trouble}).run(40).after) == 40
+
+
 def test_silos_that_fail_otherwise_end_it_at_once():
     with pytest.raises(QuorumError) as caught:
         Scene(True, {name: {2: "raises"} for name in "ab"}).run()

@@ -226,6 +226,7 @@ class Federation:
             weighted_mean(list(replies.answers.values()), self.participation.share(self.weight, answered)),
             answered,
             replies.failures,
+            unsound=frozenset(replies.unsound),
         )
 
     def everyone(self, question: Message | Mapping[str, Message], tries: int = 3) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from anabranch.federation._verdict import Verdict
 
 LOG = logging.getLogger(__name__)
 MOST_SKIPPED = 3  # rounds in a row
+MOST_UNSOUND = 10  # rounds in a row of one silo, in which the others went on
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Following:
 
     An aggregate that is not finite never moves a parameter: silos are asked again, one by one, so that the one at fault
     is named, and the step is taken with the others. Where too few are left the round is skipped, and after a few such
-    rounds in a row an UnsoundError ends the run.
+    rounds in a row an UnsoundError ends the run. So it does if one silo is at fault whenever it is asked: a model that
+    does not know its data is not the one that was asked for.
 
     On a GPU an aggregate is looked at only when the next one has been asked for (`late`), so that the GPU never waits:
     Adam itself leaves parameters and moments as they are meanwhile. If it was not finite, its round is repeated, and
@@ -58,6 +60,7 @@ class Following:
         self.failures: dict[str, str] = {}
         self._open: _Step | None = None
         self._skipped = 0
+        self._unsound: dict[str, int] = {}
 
     def take(
         self, question: Message | Callable[[], Message], names: Sequence[str], ahead: Sequence[str] = ()
@@ -78,7 +81,7 @@ class Following:
             mean = self._ask(asked, names)
         if mean is None:
             return None
-        self.failures |= mean.failures
+        self._blame(mean)
         if mean.verdict is None:
             self._follow(mean)
             self._done()
@@ -92,20 +95,21 @@ class Following:
         step, self._open = self._open, None
         if step is None or step.verdict:
             if step is not None:
+                self._clear(step.names)
                 self._done()
             return True
         self.optimizer.steps -= 1
         with self.federation.back_at(step.round, step.sequence):
             mean = self._ask(step.question, step.names, apart=True)
         if mean is not None:
-            self.failures |= mean.failures
+            self._blame(mean)
             self._follow(mean)
             self._done()
         return False
 
     def forget(self) -> None:
         """Another state has been loaded: what was open is of no matter."""
-        self._open, self._skipped = None, 0
+        self._open, self._skipped, self._unsound = None, 0, {}
 
     def _all_settled(self) -> bool:
         """Whether all steps that a question rests on are as they were when it was asked."""
@@ -115,6 +119,26 @@ class Following:
             settled &= other.settle()
             self.failures |= other.failures
         return self.settle() and settled
+
+    def _blame(self, mean: Mean) -> None:
+        """Notes who is not in it, and ends the run where one never is for numbers that are not finite."""
+        self.failures |= mean.failures
+        if mean.verdict is not None:  # nobody has looked yet
+            return
+        self._clear(mean.answered)
+        for name in sorted(mean.unsound):
+            self._unsound[name] = self._unsound.get(name, 0) + 1
+            if self._unsound[name] >= MOST_UNSOUND:
+                raise UnsoundError(
+                    f"Silo '{name}' gave numbers that are not finite {MOST_UNSOUND} times in a row, and the others went"
+                    f" on without its data. {mean.failures.get(name, '')} Lower the rate, clip the gradient, compute"
+                    " more precisely, or take the silo out; the run goes on from its last checkpoint with 'anabranch"
+                    " resume'."
+                )
+
+    def _clear(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._unsound.pop(name, None)
 
     def _follow(self, mean: Mean) -> None:
         slopes = mean.reply.gradients

@@ -13,13 +13,15 @@ from anabranch.federation._verdict import Verdict
 class Mean:
     """A λ-weighted mean of answers: the aggregate, who is in it, and why others are not.
 
-    With a `verdict` it may turn out to be not finite, and must not be used then; without one it is finite.
+    With a `verdict` it may turn out to be not finite, and must not be used then; without one it is finite. `unsound`
+    are those of the others whose numbers were not finite.
     """
 
     reply: Any
     answered: list[str]
     failures: dict[str, str] = field(default_factory=dict)
     verdict: Verdict | None = None
+    unsound: frozenset[str] = frozenset()
 
 
 def weighted_mean(replies: list[Message], share: list[float]) -> Message:
