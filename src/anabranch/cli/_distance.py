@@ -217,7 +217,7 @@ def _lines(record: Mapping[str, Any]) -> list[list[str]]:
     lines.append(["rounds", ending, str(record["rounds"])])
     lines.append(["atoms of ξ", "more of them tighten 'at most', and tell more", str(record["support"])])
     for name, silo in record["silos"].items():
-        size = f"its data: {silo['points']} × {silo['dimension']} numbers, {size_text(silo['data_bytes'])}"
+        size = f"its data stayed: {silo['points']} × {silo['dimension']} numbers, {size_text(silo['data_bytes'])}"
         lines.append([f"{name} sent", size, size_text(silo["sent_bytes"])])
         lines.append([f"{name} received", "", size_text(silo["received_bytes"])])
     return lines

@@ -38,6 +38,7 @@ def fid(
     by how much; compare values of as many pictures alone.
     """
     from anabranch.metrics import Inception, fid_report
+    from anabranch.metrics._fid_report import BLOCKS
     from anabranch.runs import Computing
 
     inception = Inception.load(device=Computing(device=device).place(images=True))
@@ -51,6 +52,8 @@ def fid(
     words = {"fid_real": "FID", "kid_real": "KID", "kid_real_error": "its standard error"}
     lines = [[words[row["metric"]], f"{row['value']:.4g}", str(row["images"]), str(row["real"])] for row in rows]
     print_table([["", "value", "pictures", "real ones"], *lines], f"{made} against {real}")
+    if not any(row["metric"] == "kid_real" for row in rows):
+        console.print(f"KID is left out: it needs {2 * BLOCKS} pictures on both sides.", highlight=False)
 
 
 def _looked_at(name: str, inception: Inception, batch: int) -> Reference:

@@ -177,7 +177,7 @@ def _of_tables(tables: Mapping[str, Table], how: Reading) -> Gathered:
     if how.label:
         for name, table in tables.items():
             if how.label not in table.columns:
-                raise unknown(f"column of '{name}'", how.label, table.columns)
+                raise unknown(f"column of '{name}' named", how.label, table.columns)
         classes = {name: table.columns[how.label] for name, table in tables.items()}
         tables = {name: table.without(how.label) for name, table in tables.items()}
     silos = [Silo.of_table(name, table) for name, table in tables.items()]

@@ -326,7 +326,8 @@ def _check_missing(name: str, values: Sequence[str], typical: bool) -> None:
     if missing and not typical:
         raise DataError(
             f"Column '{name}' lacks {missing} of {len(values)} values; fill them in, drop those rows, or"
-            " encode with missing='typical'."
+            " let means and frequent categories stand in: --missing typical, or missing = 'typical' in a file or in"
+            " Python."
         )
 
 

@@ -210,7 +210,8 @@ class Silo:
             if cost > most:
                 raise RefusedError(
                     f"Silo '{self.name}' does not do {what}: it would take {cost:.1e} {unit}, and one question may take"
-                    f" {most:.1e} on its {'GPU' if self.device.type == 'cuda' else 'CPU'}."
+                    f" {most:.1e} on its {'GPU' if self.device.type == 'cuda' else 'CPU'}. Smaller batches or a smaller"
+                    f" network take less{'' if self.device.type == 'cuda' else ', and a GPU may take more'}."
                 )
 
     def answer(self, envelope: Envelope) -> Message:

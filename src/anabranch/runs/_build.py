@@ -329,7 +329,7 @@ def _divide_table(data: DataSettings) -> dict[str, Table]:
         )
     column = _attribute(data)
     if column not in table.columns:
-        raise unknown(f"column of '{Path(data.target).name}'", column, table.columns)
+        raise unknown(f"column of '{Path(data.target).name}' named", column, table.columns)
     return table.without(column).divide(by_attribute(table.columns[column]))
 
 

@@ -155,11 +155,13 @@ def from_dict(values: Mapping[str, Any]) -> Config:
             f"[images] describes a UNet, and flow.network is '{config.flow.network}', which would not look at it; write"
             ' network = "unet" in [flow], or leave all but images.shape out.'
         )
-    if not config.composes and config.keeps_state_in_silos and (config.data.flip == "random" or config.data.crop < 1):
+    varied = ["data.flip = 'random'"] if config.data.flip == "random" else []
+    varied += [f"data.crop = {config.data.crop:g}"] if config.data.crop < 1 else []
+    if not config.composes and config.keeps_state_in_silos and varied:
         raise UsageError(
-            f"'{config.method}' assigns noises to images as they lie; with data.flip = '{config.data.flip}' and"
-            f" data.crop = {config.data.crop:g} they are others whenever they are drawn. Write flip = 'points', so that"
-            " mirror images are points of their own, or 'none', and leave crop out."
+            f"'{config.method}' assigns noises to images as they lie, and {' and '.join(varied)} makes others of them"
+            " whenever they are drawn. Write flip = 'points', so that mirror images are points of their own, or 'none',"
+            " and no crop: --set flip=points --set crop=1."
         )
     if config.run.minutes and (config.composes or config.compares):
         raise UsageError(

@@ -68,7 +68,7 @@ def load_table(folder: Path, data: SiteData) -> Table:
     table = Table.read(path)
     for name in data.columns:
         if name not in table.columns:
-            raise unknown(f"column of '{path.name}'", name, table.columns)
+            raise unknown(f"column of '{path.name}' named", name, table.columns)
     if len(table) < 2:
         raise DataError(f"'{path.name}' has {len(table)} rows below its header; a site needs two or more.")
     return Table({name: table.columns[name] for name in data.columns}) if data.columns else table

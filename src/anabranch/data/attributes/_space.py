@@ -144,7 +144,7 @@ class AttributeSpace:
             place = self.names.index(name)
             outcomes = self.attributes[place][1]
             if outcome not in outcomes:
-                raise unknown(f"outcome of '{name}'", outcome, outcomes)
+                raise unknown(f"outcome of '{name}' named", outcome, outcomes)
             if codes[place] != NULL:
                 raise UsageError(f"'{text}' gives '{name}' twice; give it once.")
             codes[place] = outcomes.index(outcome)
