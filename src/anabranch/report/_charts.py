@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import floor, log10
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -226,20 +227,33 @@ def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
 
 def plain_log(axes: Axes, counts: list[int] | None) -> None:
     """Ticks in plain figures: matplotlib's powers of ten would need formulas."""
-    from matplotlib.ticker import LogLocator, NullLocator
+    from matplotlib.ticker import NullLocator
 
     if counts is not None:
         ticks = [count for count in counts if count in (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)] or counts
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.xaxis.set_minor_locator(NullLocator())
-    low, high = axes.get_ylim()
-    fine, usual = (
-        (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0),
-        (1.0, 2.0, 5.0),
-    )  # two ticks would not tell that steps are unequal
-    axes.yaxis.set_major_locator(LogLocator(subs=fine if high / low < 10 else usual if high / low < 200 else (1.0,)))
-    axes.yaxis.set_major_formatter(_formatter(lambda value: f"{value:g}"))
+    marks = round_marks(*axes.get_ylim())
+    axes.set_yticks(marks, [f"{mark:g}" for mark in marks])
     axes.yaxis.set_minor_locator(NullLocator())
+
+
+def round_marks(low: float, high: float) -> list[float]:
+    """Round numbers for a logarithmic axis, three to nine: two would not tell that steps are unequal.
+
+    >>> round_marks(40.0, 400.0), round_marks(60.0, 130.0)
+    ([50.0, 100.0, 200.0], [60.0, 80.0, 100.0, 120.0])
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    powers = range(floor(log10(low)), floor(log10(high)) + 1)
+    for digits in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)):
+        marks = [float(f"{digit}e{power}") for power in powers for digit in digits]
+        shown = [mark for mark in marks if low <= mark <= high]
+        if len(shown) > 2:
+            return shown[:: -(-len(shown) // 9)]
+    even = [float(f"{mark:.12g}") for mark in MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)]
+    return [mark for mark in even if low <= mark <= high]
 
 
 def _formatter(text: Callable[[float], str]) -> Callable[[float, float], str]:

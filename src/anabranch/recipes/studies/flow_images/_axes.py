@@ -8,6 +8,7 @@ from math import log
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from anabranch.report._charts import plain_log
 from anabranch.report._style import FEDERATED, MARKERS, SOFT, plain
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def one_panel(lines: Lines, methods: Sequence[str], stars: Lines = MappingProxyT
     _plot(axes, lines, methods)
     for method, star in stars.items():
         axes.plot(star.x, star.y, "*", color=_look(methods.index(method))["color"], markersize=11)
-    _round_heights(axes)
+    plain_log(axes, None)
     axes.legend()
     return figure, axes
 
@@ -65,7 +66,7 @@ def small_multiples(panels: Mapping[str, Lines], methods: Sequence[str], across:
         axes.tick_params(labelbottom=True)  # also above a place that stays empty
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
-    _round_heights(grid[0])
+    plain_log(grid[0], None)
     _label(grid[0], across.places)
     figure.supxlabel(across.name, fontsize=9.5, color=SOFT)
     figure.supylabel(up, fontsize=9.5, color=SOFT)
@@ -107,13 +108,3 @@ def _plot(axes: Axes, lines: Lines, methods: Sequence[str]) -> None:
             line = lines[method]
             axes.plot(line.x, line.y, label=plain(method), markersize=5, **_look(number))
     axes.set(xscale="log", yscale="log")
-
-
-def _round_heights(axes: Axes) -> None:
-    """Round numbers up the side."""
-    low, high = axes.get_ylim()
-    marks = [mark for power in range(-3, 5) for mark in (10.0**power, 2 * 10.0**power, 5 * 10.0**power)]
-    shown = [mark for mark in marks if low <= mark <= high]
-    if len(shown) > 1:
-        axes.set_yticks(shown, [f"{mark:g}" for mark in shown])
-        axes.minorticks_off()
