@@ -12,6 +12,7 @@ from anabranch.flow.conditioning import Masking, all_masks, full_penalty, masked
 from anabranch.methods.dcfm import CompositionServer, composition
 from anabranch.methods.dcfm._peers import (
     Comparison,
+    PairComparison,
     Turn,
     _met,
     peer_losses,
@@ -199,7 +200,7 @@ class TestPairs:
     @pytest.fixture
     def comparison(self):
         weight = Masking(0.7, 0.2, 0.1).pairs()
-        return Comparison(single_masks(4), weight, pairs=True).drawn(40, torch.Generator().manual_seed(2))
+        return PairComparison(single_masks(4), weight).drawn(40, torch.Generator().manual_seed(2))
 
     def test_beside_itself_it_is_the_local_penalty_over_these_pairs(self, batch, comparison):
         theirs = comparison.routed(torch.ones(40, 4, dtype=torch.bool), torch.Generator().manual_seed(0))

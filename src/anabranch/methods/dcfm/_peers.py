@@ -54,12 +54,10 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a silo's joint velocity and the routed composition are compared.
+    """How a silo's joint velocity, that of the whole label, and the routed composition of its k + 1 terms are compared.
 
     `masks` are those of the terms, and `weight` π of eq. (8) in the order of all masks, the joint one first; `early`,
-    `late` and `held` are those of `PeerSettings`. Over all attributes there are k + 1 terms, and the joint velocity is
-    that of the whole label. With `pairs` it is that of two attributes, drawn for each row: it is the first of four
-    terms, always the silo's own, and `masks` (4, r, k) are those of `pair_masks`.
+    `late` and `held` are those of `PeerSettings`.
     """
 
     masks: Tensor
@@ -67,29 +65,21 @@ class Comparison:
     early: float = 0.0
     late: float = 0.0
     held: bool = False
-    pairs: bool = False
 
     def drawn(self, compared: int, generator: torch.Generator) -> Comparison:
-        """The comparison of so many rows: with `pairs` of their own."""
-        if not self.pairs:
-            return self
-        return replace(self, masks=pair_masks(compared, self.masks.shape[-1], generator).to(self.masks.device))
+        """The comparison of so many rows."""
+        return self
 
     def routed(self, met: Tensor, generator: torch.Generator) -> Tensor:
         """Which terms (r, terms) of rows are a peer's that has `met` these attributes (r, k) of them."""
-        if not self.pairs:
-            return routed(met, generator)
-        theirs = routed((met & self.masks[1:-1]).any(2).T, generator)
-        return torch.cat([torch.zeros_like(theirs[:, :1]), theirs], dim=1)
+        return routed(met, generator)
 
     def labels(self, y: Tensor) -> Tensor:
         """Labels (terms, r, k) of all terms."""
-        return masked(y, self.masks if self.pairs else self.masks[:, None])
+        return masked(y, self.masks[:, None])
 
     def gap(self, joint: Tensor, terms: Tensor, t: Tensor) -> Tensor:
         """Eq. (12) between joint velocities (r, d) and terms (k + 1, r, d), the last one for ∅: its mean over rows."""
-        if self.pairs:
-            joint, terms = terms[0], terms[1:]
         found = independence_gap(joint.detach() if self.held else joint, terms[:-1], terms[-1]).square().mean(1)
         return (found * t**self.late * (1 - t) ** self.early).mean()
 
@@ -102,6 +92,25 @@ class Comparison:
         return Losses(matching, self.gap(joint[:compared], terms, batch.t[:compared]))
 
 
+@dataclass(frozen=True)
+class PairComparison(Comparison):
+    """The same of two attributes, drawn for each row: their velocity is the first of four terms, always the silo's own,
+    and `masks` (4, r, k) are those of `pair_masks`."""
+
+    def drawn(self, compared: int, generator: torch.Generator) -> Comparison:
+        return replace(self, masks=pair_masks(compared, self.masks.shape[-1], generator).to(self.masks.device))
+
+    def routed(self, met: Tensor, generator: torch.Generator) -> Tensor:
+        theirs = routed((met & self.masks[1:-1]).any(2).T, generator)
+        return torch.cat([torch.zeros_like(theirs[:, :1]), theirs], dim=1)
+
+    def labels(self, y: Tensor) -> Tensor:
+        return masked(y, self.masks)
+
+    def gap(self, joint: Tensor, terms: Tensor, t: Tensor) -> Tensor:
+        return super().gap(terms[0], terms[1:], t)
+
+
 class Turn:
     """What a silo's steps beside its peers read: its samples, and the peer of the moment, always in the same place."""
 
@@ -110,9 +119,11 @@ class Turn:
         self.peer = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
         self.met = torch.zeros(sum(half.space.sizes), dtype=torch.bool, device=device)
         k, powers = half.space.k, (question.early, question.late)
-        pairs = half.settings.independence == "pairs" and k > 2
-        weight = half.settings.masking.pairs() if pairs else half.settings.masking.masks(k)[1].tolist()
-        self.comparison = Comparison(single_masks(k, device), weight, *powers, question.held, pairs)
+        masking, compare = half.settings.masking, (*powers, question.held)
+        if half.settings.independence == "pairs" and k > 2:
+            self.comparison: Comparison = PairComparison(single_masks(k, device), masking.pairs(), *compare)
+        else:
+            self.comparison = Comparison(single_masks(k, device), masking.masks(k)[1].tolist(), *compare)
         self.whole = replace(half.settings, penalty=0.0, full=1.0, marginal=0.0, unconditional=0.0)
 
     def beside(self, peer: Mapping[str, Tensor], met: Tensor) -> None:
