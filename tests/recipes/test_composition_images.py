@@ -28,8 +28,9 @@ TINY = {
     "others": {"samples": 20},
     "every": 2,
     "silos": 3,
-    "experts": {"network": "conditional-unet", "channels": 2, "steps": 3, "batch": 4, "precision": "float32"},
-    "federated": {"rounds": 2, "local_steps": 2},
+    "budget": 8,
+    "experts": {"network": "conditional-unet", "channels": 2, "batch": 4, "precision": "float32"},
+    "federated": {"rounds": 2},
     "peers": {"rounds": 2, "steps": 2},
     "student": {"steps": 4, "batch": 4, "trajectories": 8, "path_steps": 3, "refresh": 2},
     "sampling": {"batch": 50, "nfe": 2},
@@ -106,16 +107,35 @@ def test_the_recipe_lists_the_colours():
     assert recipe("dcfm-cmnist").values["colors"] == {name: list(rgb) for name, rgb in COLORS.items()}
 
 
-def test_all_methods_have_one_network_one_penalty_and_the_same_steps():
+@pytest.mark.parametrize("scale", ["smoke", "small", "paper"])
+def test_all_methods_take_as_many_samples(scale):
+    cmnist = recipe("dcfm-cmnist")
+    for method in METHODS:
+        options = cmnist.options("iid", method, scale)
+        settings, silos = settings_of(method, options, (3, 28, 28)), options["silos"]
+        alone, student = settings.experts, settings.student
+        samples = silos * alone.batch * (alone.steps + settings.peers.rounds * settings.peers.steps)
+        samples += student.steps * student.batch
+        if settings.federated.rounds:  # which has no experts of its own
+            samples = silos * alone.batch * settings.federated.rounds * settings.federated.local_steps
+        wanted = silos * alone.batch * options["budget"]
+        assert abs(samples - wanted) < silos * alone.batch, method  # to a step
+
+
+def test_a_budget_that_later_stages_use_up_is_refused():
+    options = merged(recipe("dcfm-cmnist").options("iid", "dcfm-a", "small"), {"budget": 1800})
+    with pytest.raises(UsageError, match="budget is 1800, and later stages take 1800 steps"):
+        settings_of("dcfm-a", options, (3, 28, 28))
+
+
+def test_all_methods_have_one_network_and_one_penalty():
     cmnist = recipe("dcfm-cmnist")
     options = cmnist.options("iid", "ddm", "small")
     found = {method: settings_of(method, cmnist.options("iid", method, "small"), (3, 28, 28)) for method in METHODS}
-    assert len({(s.experts.network, s.experts.channels, s.experts.steps, s.experts.batch) for s in found.values()}) == 1
+    assert len({(s.experts.network, s.experts.channels, s.experts.batch) for s in found.values()}) == 1
     without = ("fedflow", "ddm", "dfd", "dcfm-b", "additive")  # students have a penalty of their own, or add up
     assert {s.experts.penalty for m, s in found.items() if m not in without} == {options["penalty"]}
     assert {found[method].experts.penalty for method in without} == {0}
-    federated = options["federated"]
-    assert federated["rounds"] * federated["local_steps"] == options["experts"]["steps"]
     assert found["dcfm-b"].student.penalty == options["penalty"]
     assert found["dcfm-a"].peers.penalty == options["peers"]["penalty"] == 1.0  # its own, not that of Stage I
     assert found["dcfm-a"].peers.early > 0 and found["dcfm-a"].peers.held
@@ -133,8 +153,9 @@ def test_all_methods_have_one_network_one_penalty_and_the_same_steps():
 def test_stages_are_computed_once(everything):
     out, _ = everything
     names = sorted(path.name.rsplit("-", 1)[0] for path in (out / "shared").glob("*.tensors"))
-    last = ["federated"] * 2 + ["judge", "peers"] + ["student"] * 3
-    assert names == ["experts"] * 2 + last  # Stage I and FedFlow without and with λ
+    last = ["federated"] * 2 + ["judge"] + ["peers"] * 2 + ["student"] * 3
+    # Of experts: rivals' without and with λ, teachers of students, those of DCFM-A, and those of the hybrid's teachers.
+    assert names == ["experts"] * 5 + last
 
 
 @pytest.mark.parametrize("method", ["fedflow", "dcfm-b", "hybrid"])
@@ -182,11 +203,12 @@ def test_bytes_and_passes_are_those_of_a_run_of_its_own(everything):
     assert units["fedflow"] == pytest.approx(2 * TINY["federated"]["rounds"] * one + few, rel=0.08)
     assert units["dcfm-a"] == pytest.approx((rounds + 1) * silos * one + few, rel=0.08)
     assert units["hybrid"] == pytest.approx(units["dcfm-a"] + one, rel=0.01)
-    steps = TINY["experts"]["steps"]
+    steps, student = TINY["budget"], TINY["student"]["steps"]
     assert found["ddm"]["passes_forward"] == steps and found["ddm+l"]["passes_forward"] == 4 * steps
-    assert found["fedflow+l"]["passes_backward"] == 4 * 4
-    assert found["dcfm-a"]["passes_forward"] > found["ddm+l"]["passes_forward"]
-    assert found["dcfm-b"]["passes_backward"] == steps + 4 * TINY["student"]["steps"]  # teachers without a penalty
+    assert found["fedflow+l"]["passes_backward"] == 4 * steps
+    beside = found["dcfm-a"]["passes_forward"] - 4 * (steps - rounds * TINY["peers"]["steps"])
+    assert beside >= 4 * rounds * TINY["peers"]["steps"]  # a step has four of its own
+    assert found["dcfm-b"]["passes_backward"] == (steps - student // silos) + 4 * student  # teachers have no penalty
 
 
 def test_a_finished_cell_needs_nothing_shared_and_names_no_device(everything, tmp_path):

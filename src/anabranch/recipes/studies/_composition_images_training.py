@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from anabranch.errors import UsageError
 from anabranch.methods.dcfm import COMPOSITIONS, Composition, composition
 from anabranch.recipes._study import StudyCell
 from anabranch.recipes.studies import _composition_stages as stages
@@ -20,20 +21,47 @@ DATA = ("source", "source_options", "observed", "train", "silos", "partition", "
 def settings_of(method: str, options: Mapping[str, Any], shape: Sequence[int]) -> Composition:
     """A method's preset with the recipe's options laid over it.
 
-    All methods have one network, one λ where they have a λ, and the same steps in each stage that they share. A section
-    about a stage that the preset does not have is left out.
+    All methods have one network, and one λ where they have a λ. A section about a stage that the preset does not have
+    is left out. With a `budget` all methods take as many samples: see `within_budget`.
     """
     preset = COMPOSITIONS[method]
     sections: dict[str, Any] = {"experts": {**options["experts"], "shape": tuple(shape)}, "every": options["every"]}
     for name in ("federated", "peers", "student", "mixture"):
         if name in preset:
             sections[name] = dict(options.get(name, {}))
+    if "budget" in options:
+        within_budget(options["budget"], options["silos"], sections)
     if "experts" in preset:
         sections["experts"].setdefault("penalty", options["penalty"])
     for name in ("peers", "student"):
         if name in preset and "penalty" not in preset[name]:
             sections[name].setdefault("penalty", options["penalty"])
     return composition(method, **sections)
+
+
+def within_budget(budget: int, silos: int, sections: dict[str, Any]) -> None:
+    """Gives a method's first stage the steps that its later ones leave of the `budget` of each silo.
+
+    It counts steps of an expert's batch: an expert's own, those beside peers, a silo's share of the student's, and those
+    of a round of FedFlow. A method that trains in two stages would otherwise have been trained longer than its rivals.
+
+    >>> peers = {"experts": {"batch": 128}, "peers": {"rounds": 4, "steps": 300}}
+    >>> within_budget(6000, 10, peers)
+    >>> peers["experts"]["steps"]
+    4800
+    >>> student = {"experts": {"batch": 128}, "student": {"steps": 30000, "batch": 128}}
+    >>> within_budget(6000, 10, student)
+    >>> student["experts"]["steps"]
+    3000
+    """
+    experts, peers, student = (sections.get(name, {}) for name in ("experts", "peers", "student"))
+    if "federated" in sections:
+        sections["federated"]["local_steps"] = budget // sections["federated"]["rounds"]
+    later = peers.get("rounds", 0) * peers.get("steps", 0)
+    later += student.get("steps", 0) * student.get("batch", 0) // (silos * experts["batch"])
+    if later >= budget:
+        raise UsageError(f"budget is {budget}, and later stages take {later} steps of it: none is left for the first.")
+    experts["steps"] = budget - later
 
 
 def trained(cell: StudyCell, scene: Scene, device: torch.device, told: Told) -> stages.Trained:
