@@ -22,7 +22,7 @@ def settings_of(method: str, options: Mapping[str, Any], shape: Sequence[int]) -
     """A method's preset with the recipe's options laid over it.
 
     All methods have one network, and one λ where they have a λ. A section about a stage that the preset does not have
-    is left out. With a `budget` all methods take as many samples: see `within_budget`.
+    is left out. With a `budget` silos train as long for every method: see `within_budget`.
     """
     preset = COMPOSITIONS[method]
     sections: dict[str, Any] = {"experts": {**options["experts"], "shape": tuple(shape)}, "every": options["every"]}
@@ -30,7 +30,7 @@ def settings_of(method: str, options: Mapping[str, Any], shape: Sequence[int]) -
         if name in preset:
             sections[name] = dict(options.get(name, {}))
     if "budget" in options:
-        within_budget(options["budget"], options["silos"], sections)
+        within_budget(options["budget"], sections)
     if "experts" in preset:
         sections["experts"].setdefault("penalty", options["penalty"])
     for name in ("peers", "student"):
@@ -39,29 +39,24 @@ def settings_of(method: str, options: Mapping[str, Any], shape: Sequence[int]) -
     return composition(method, **sections)
 
 
-def within_budget(budget: int, silos: int, sections: dict[str, Any]) -> None:
-    """Gives a method's first stage the steps that its later ones leave of the `budget` of each silo.
+def within_budget(budget: int, sections: dict[str, Any]) -> None:
+    """Shares out the steps that a silo takes in all: Stage I has what steps beside peers leave, FedFlow as many a round.
 
-    It counts steps of an expert's batch: an expert's own, those beside peers, a silo's share of the student's, and those
-    of a round of FedFlow. A method that trains in two stages would otherwise have been trained longer than its rivals.
+    A method that trains its experts in two stages would otherwise have trained them longer than its rivals. What a
+    student takes at the server is not a silo's.
 
-    >>> peers = {"experts": {"batch": 128}, "peers": {"rounds": 4, "steps": 300}}
-    >>> within_budget(6000, 10, peers)
-    >>> peers["experts"]["steps"]
+    >>> sections = {"experts": {}, "peers": {"rounds": 4, "steps": 300}}
+    >>> within_budget(6000, sections)
+    >>> sections["experts"]["steps"]
     4800
-    >>> student = {"experts": {"batch": 128}, "student": {"steps": 30000, "batch": 128}}
-    >>> within_budget(6000, 10, student)
-    >>> student["experts"]["steps"]
-    3000
     """
-    experts, peers, student = (sections.get(name, {}) for name in ("experts", "peers", "student"))
+    peers = sections.get("peers", {})
+    beside = peers.get("rounds", 0) * peers.get("steps", 0)
+    if beside >= budget:
+        raise UsageError(f"budget is {budget}, and {beside} steps are beside peers: none is left for Stage I.")
+    sections["experts"]["steps"] = budget - beside
     if "federated" in sections:
         sections["federated"]["local_steps"] = budget // sections["federated"]["rounds"]
-    later = peers.get("rounds", 0) * peers.get("steps", 0)
-    later += student.get("steps", 0) * student.get("batch", 0) // (silos * experts["batch"])
-    if later >= budget:
-        raise UsageError(f"budget is {budget}, and later stages take {later} steps of it: none is left for the first.")
-    experts["steps"] = budget - later
 
 
 def trained(cell: StudyCell, scene: Scene, device: torch.device, told: Told) -> stages.Trained:
