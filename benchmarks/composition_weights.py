@@ -5,8 +5,8 @@
 
 Methods are trained as the recipe trains them, or read where `--out` has them already. The way whose novel samples have
 the smallest FID is marked, or without Inception's weights the one closest to real images on the judge's features: so
-the weights of the recipe were chosen, each method's own, on seed 10. A method that the recipe asks for whole labels, as the additive student, is guided by as many
-weights instead. `--tops` tries how many experts count at once, too (0: all).
+the weights of the recipe were chosen, each method's own, on seed 10. A method that the recipe asks for whole labels, as
+the additive student, is guided by as many weights instead. `--tops` tries how many experts count at once, too (0: all).
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def settings_of(method: str, options: Mapping[str, Any], shape: Sequence[int]) -
 
 
 def within_budget(budget: int, sections: dict[str, Any]) -> None:
-    """Shares out the steps that a silo takes in all: Stage I has what steps beside peers leave, FedFlow as many a round.
+    """Shares out a silo's steps: Stage I has what those beside peers leave, and rounds of FedFlow are of equal length.
 
     A method that trains its experts in two stages would otherwise have trained them longer than its rivals. What a
     student takes at the server is not a silo's.
