@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anabranch import seeds
 from anabranch.data.attributes import Attributed
 from anabranch.errors import DataError
 from anabranch.metrics import (
@@ -25,7 +26,8 @@ from anabranch.recipes._study import StudyCell
 from anabranch.recipes.studies._composition_images_data import SIDES, Scene, images
 from anabranch.recipes.studies._shared import once
 
-JUDGE_SEED = 1  # the judge's images are coloured anew: it must not have learned a silo's very images
+# The judge's images are coloured anew, as with no seed of a run: it must not have learned silos' very images.
+JUDGE_SEED = seeds.derive(0, "judge")
 Figures = dict[str, float]
 
 
@@ -88,7 +90,8 @@ def eyes(cell: StudyCell, scene: Scene, device: torch.device) -> Eyes:
     """The judge, trained once on real images of all combinations; and features of the real test images."""
     options, facts = cell.options, _facts(cell)
     judge = AttributeClassifier.of_tensors(
-        once(cell, "judge", {**facts, "judge": options["judge"]}, lambda: _judge(options, device)), device
+        once(cell, "judge", {**facts, "judge": options["judge"], "seed": JUDGE_SEED}, lambda: _judge(options, device)),
+        device,
     )
     seen = {"judge": {side: judge.features(scene.real[side].x) for side in SIDES}}
     inception = _inception(options, device)
