@@ -165,6 +165,9 @@ class TestMixture:
         mixture = Mixture({"a": constant(0.0)}, narrow, Holders(narrow))
         with pytest.raises(UsageError, match="No expert has met horizontal=right"):
             mixture.field(codes(NOVEL))
+        silent = Mixture(mixture.experts, Coverage(CORNERS, narrow.counts, {"a": 3}), mixture.rule)
+        with pytest.raises(UsageError, match=r"No silo tells of a sample with horizontal=right.*Lower it there"):
+            silent.field(codes(NOVEL))
 
     def test_samples_follow_the_field(self):
         mixture = Mixture({"a": constant(1.0)}, COUNTS, Holders(COUNTS))

@@ -148,8 +148,14 @@ class Mixture:
             asked = torch.unique(y[:, place][y[:, place] != NULL])
             lost = [outcomes[code] for code in asked.tolist() if not seen[code]]
             if lost:
+                outcome = f"{name}={lost[0]}"
+                if self.coverage.withheld:
+                    raise UsageError(
+                        f"No silo tells of a sample with {outcome}, so it is not known which expert to ask: a count"
+                        " below a silo's smallest_group is told as 0. Lower it there, or sample what silos tell of."
+                    )
                 raise UsageError(
-                    f"No expert has met {name}={lost[0]}, so nothing is known of it; sample what some silo has seen."
+                    f"No expert has met {outcome}, so nothing is known of it; sample what some silo has seen."
                 )
 
 
