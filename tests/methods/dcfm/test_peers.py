@@ -1,5 +1,5 @@
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import pairwise
 
 import pytest
 import torch
@@ -24,10 +24,14 @@ from anabranch.methods.experts import Example, Expert, ExpertSettings, example, 
 QUICK = {"steps": 8, "batch": 32, "hidden": 16, "layers": 2}
 WEIGHT = [0.7, 0.1, 0.1, 0.1]
 AS_PRINTED = Comparison(single_masks(2), WEIGHT)
+SCALES = (2, 3, 5)  # of the peers of the first attribute, of the second, and of none
 
 
 def field(scale):
     return lambda x, t, y: x * (y.clamp_min(0) + scale).prod(1, keepdim=True) + (y < 0).sum(1, keepdim=True)
+
+
+PEERS = [field(scale) for scale in SCALES]
 
 
 @pytest.fixture
@@ -54,23 +58,32 @@ class TestRouting:
         met = _met(outcomes, torch.tensor([[0, 2], [1, 0]]), (2, 3))
         assert met.tolist() == [[True, True], [False, False]]
 
+    def test_the_peer_of_each_term_is_asked_about_what_it_has_met(self):
+        """The first peer has met the first attribute alone and the second the second: both speak, also in one row."""
+        outcomes = torch.tensor([[True, True, False, False], [False, False, True, True], [False] * 4])
+        met = _met(outcomes, torch.randint(2, (200, 2), generator=torch.Generator().manual_seed(0)), (2, 2))
+        theirs = AS_PRINTED.routed(met, torch.Generator().manual_seed(0))
+        assert theirs.any(0).tolist() == [True] * 3 and bool(theirs[:, :2].all(1).any())
+        swapped = AS_PRINTED.routed(met[[1, 0, 2]], torch.Generator().manual_seed(0))
+        assert swapped.any(0).tolist() == [False, False, True]
+
 
 class TestLosses:
     def test_with_itself_as_peer_it_is_the_local_penalty(self, batch):
         """Whoever evaluates a term, if all are the same network the gap is that of eq. (10)."""
         theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
-        step = peer_losses(field(1), field(1), batch, theirs, AS_PRINTED)
+        step = peer_losses(field(1), [field(1)] * 3, batch, theirs, AS_PRINTED)
         assert torch.isclose(step.losses.independence, full_penalty(field(1), batch.x_t, batch.t, batch.y))
 
     def test_the_gap_is_eq_12(self, batch):
         theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
-        step = peer_losses(field(1), field(2), batch, theirs, AS_PRINTED)
+        step = peer_losses(field(1), PEERS, batch, theirs, AS_PRINTED)
         total = 0.0
         for row in range(40):
             x, t, y = batch.x_t[row : row + 1], batch.t[row : row + 1], batch.y[row : row + 1]
             terms = []
             for place, mask in enumerate(([1, 0], [0, 1], [0, 0])):
-                expert = field(2) if theirs[row, place] else field(1)
+                expert = PEERS[place] if theirs[row, place] else field(1)
                 terms.append(expert(x, t, torch.where(torch.tensor(mask).bool(), y, -1)))
             z = terms[2] + (terms[0] - terms[2]) + (terms[1] - terms[2])
             total += float((field(1)(x, t, y) - z).square().mean()) / 40
@@ -81,7 +94,7 @@ class TestLosses:
         theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
         step = peer_losses(
             lambda x, t, y: own * field(1)(x, t, y),
-            lambda x, t, y: peer * field(2)(x, t, y),
+            [lambda x, t, y: peer * field(2)(x, t, y)] * 3,
             batch,
             theirs,
             AS_PRINTED,
@@ -90,7 +103,7 @@ class TestLosses:
         assert own.grad is not None and peer.grad is None
 
     def test_all_terms_its_own_is_flow_matching_on_all_masks(self, batch):
-        step = peer_losses(field(1), field(9), batch, torch.zeros(40, 3, dtype=torch.bool), AS_PRINTED)
+        step = peer_losses(field(1), [field(9)] * 3, batch, torch.zeros(40, 3, dtype=torch.bool), AS_PRINTED)
         by_hand = 0.0
         for weight, mask in zip(WEIGHT, ([1, 1], [1, 0], [0, 1], [0, 0]), strict=True):
             y = torch.where(torch.tensor(mask).bool(), batch.y, -1)
@@ -100,14 +113,14 @@ class TestLosses:
 
     def test_every_term_is_evaluated_once(self, batch):
         theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
-        step = peer_losses(field(1), field(2), batch, theirs, AS_PRINTED)
+        step = peer_losses(field(1), [field(2)] * 3, batch, theirs, AS_PRINTED)
         assert step.forward == 4 and step.backward == pytest.approx(4 - float(theirs.float().sum()) / 40)
 
     def test_terms_of_some_rows_and_the_joint_velocity_of_all(self, batch):
         theirs = routed(torch.ones(10, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
-        some = peer_losses(field(1), field(2), batch, theirs, AS_PRINTED)
+        some = peer_losses(field(1), [field(2)] * 3, batch, theirs, AS_PRINTED)
         first = Example(*(part[:10] for part in (batch.x_t, batch.u_t, batch.t, batch.y)), batch.masks, batch.weight, 0)
-        alone = peer_losses(field(1), field(2), first, theirs, AS_PRINTED)
+        alone = peer_losses(field(1), [field(2)] * 3, first, theirs, AS_PRINTED)
         assert torch.isclose(some.losses.independence, alone.losses.independence)
         whole, part = ((field(1)(b.x_t, b.t, b.y) - b.u_t).square().mean() for b in (batch, first))
         assert torch.isclose(some.losses.matching - alone.losses.matching, WEIGHT[0] * (whole - part), atol=1e-5)
@@ -123,11 +136,11 @@ class TestLosses:
                 batch.weight,
                 0,
             )
-            gap = peer_losses(field(1), field(2), one, theirs[row : row + 1], AS_PRINTED).losses.independence
+            gap = peer_losses(field(1), [field(2)] * 3, one, theirs[row : row + 1], AS_PRINTED).losses.independence
             t = float(batch.t[row])
             rows.append(float(gap) * t**2 * (1 - t) ** 3)
         comparison = replace(AS_PRINTED, early=3.0, late=2.0)
-        step = peer_losses(field(1), field(2), batch, theirs, comparison)
+        step = peer_losses(field(1), [field(2)] * 3, batch, theirs, comparison)
         assert float(step.losses.independence) == pytest.approx(sum(rows) / 40, rel=1e-4)
 
     @pytest.mark.parametrize("routes", [peer_losses, peer_losses_everywhere])
@@ -140,7 +153,7 @@ class TestLosses:
             def own(x, t, y, whole=whole, part=part):
                 return torch.where((y >= 0).all(1, keepdim=True), whole, part) * field(1)(x, t, y)
 
-            gap = routes(own, field(2), batch, theirs, comparison).losses.independence
+            gap = routes(own, PEERS, batch, theirs, comparison).losses.independence
             values.append(gap.detach())
             slopes.append(torch.autograd.grad(gap, (whole, part), allow_unused=True, materialize_grads=True))
         assert torch.equal(*values)
@@ -159,34 +172,11 @@ class TestLosses:
         for routes in (peer_losses, peer_losses_everywhere):
             own = torch.full((), 0.5, requires_grad=True)
             mine = lambda x, t, y, own=own: own * field(1)(x, t, y)  # noqa: E731
-            step = routes(mine, field(2), batch, theirs, comparison)
+            step = routes(mine, PEERS, batch, theirs, comparison)
             both = torch.stack([step.losses.matching, step.losses.independence])
             (slope,) = torch.autograd.grad(both @ torch.tensor([1.0, 3.0]), own)
             found.append(torch.cat([both.detach(), slope[None]]))
         assert torch.allclose(*found, rtol=1e-5)
-
-
-class TestOnePeerAStep:
-    def test_the_mean_gradient_is_that_of_a_peer_for_each_term(self, batch):
-        """Peers are frozen: the gradient is linear in what they say, whoever says the one or the other term."""
-        theirs = routed(torch.ones(40, 2, dtype=torch.bool), torch.Generator().manual_seed(0))
-        peers = [field(scale) for scale in (2, 3, 5)]
-
-        def slope(digit, color, none):
-            own = torch.full((), 0.5, requires_grad=True)
-
-            def peer(x, t, y):
-                given = y >= 0
-                each = torch.where(given[:, 1:], color(x, t, y), none(x, t, y))
-                return torch.where(given[:, :1], digit(x, t, y), each)
-
-            mine = lambda x, t, y: own * field(1)(x, t, y)  # noqa: E731
-            return torch.autograd.grad(peer_losses(mine, peer, batch, theirs, AS_PRINTED).losses.independence, own)[0]
-
-        one = torch.stack([slope(peer, peer, peer) for peer in peers]).mean()
-        each = torch.stack([slope(*chosen) for chosen in product(peers, repeat=3)]).mean()
-        assert torch.isclose(one, each, rtol=1e-4)
-        assert not torch.isclose(slope(*peers), slope(*[peers[0]] * 3), rtol=1e-2)  # it does matter who speaks
 
 
 class TestPairs:
@@ -203,39 +193,39 @@ class TestPairs:
         return PairComparison(single_masks(4), weight).drawn(40, torch.Generator().manual_seed(2))
 
     def test_beside_itself_it_is_the_local_penalty_over_these_pairs(self, batch, comparison):
-        theirs = comparison.routed(torch.ones(40, 4, dtype=torch.bool), torch.Generator().manual_seed(0))
-        step = peer_losses(field(1), field(1), batch, theirs, comparison)
+        theirs = comparison.routed(torch.ones(3, 40, 4, dtype=torch.bool), torch.Generator().manual_seed(0))
+        step = peer_losses(field(1), [field(1)] * 3, batch, theirs, comparison)
         values = all_masks(field(1), batch.x_t, batch.t, batch.y, comparison.masks)
         assert torch.isclose(step.losses.independence, masked_penalty(values))
         assert step.losses.independence > 0
 
     def test_the_pair_is_its_own_and_a_peer_is_asked_about_what_it_has_met(self, comparison):
-        met = torch.zeros(40, 4, dtype=torch.bool)
-        met[:, 1] = True
+        met = torch.zeros(3, 40, 4, dtype=torch.bool)
+        met[:, :, 1] = True
         theirs = comparison.routed(met, torch.Generator().manual_seed(0))
         assert not bool(theirs[:, 0].any()) and bool(theirs.any())
         second = comparison.masks[1:3, :, 1].T
         assert bool((theirs[:, 1:3] <= second).all()) and bool((theirs[:, 1:3] & second).any())
 
     def test_a_step_takes_five_passes_whatever_k_is(self, batch, comparison):
-        theirs = comparison.routed(torch.ones(40, 4, dtype=torch.bool), torch.Generator().manual_seed(0))
-        step = peer_losses(field(1), field(2), batch, theirs, comparison)
+        theirs = comparison.routed(torch.ones(3, 40, 4, dtype=torch.bool), torch.Generator().manual_seed(0))
+        step = peer_losses(field(1), [field(2)] * 3, batch, theirs, comparison)
         assert step.forward == 5 and 3.4 < step.backward < 4
 
     def test_flow_matching_is_on_the_whole_the_pair_and_its_terms(self, batch, comparison):
-        step = peer_losses(field(1), field(9), batch, torch.zeros(40, 4, dtype=torch.bool), comparison)
+        step = peer_losses(field(1), [field(9)] * 3, batch, torch.zeros(40, 4, dtype=torch.bool), comparison)
         labels = [batch.y, *masked(batch.y, comparison.masks)]
         errors = [(field(1)(batch.x_t, batch.t, y) - batch.u_t).square().mean() for y in labels]
         assert torch.isclose(step.losses.matching, torch.stack(errors) @ torch.tensor(comparison.weight))
 
     @pytest.mark.parametrize("held", [False, True])
     def test_evaluated_everywhere_losses_and_slopes_are_the_same(self, batch, comparison, held):
-        theirs = comparison.routed(torch.ones(40, 4, dtype=torch.bool), torch.Generator().manual_seed(0))
+        theirs = comparison.routed(torch.ones(3, 40, 4, dtype=torch.bool), torch.Generator().manual_seed(0))
         found = []
         for routes in (peer_losses, peer_losses_everywhere):
             own = torch.full((), 0.5, requires_grad=True)
             mine = lambda x, t, y, own=own: own * field(1)(x, t, y)  # noqa: E731
-            step = routes(mine, field(2), batch, theirs, replace(comparison, held=held))
+            step = routes(mine, PEERS, batch, theirs, replace(comparison, held=held))
             both = torch.stack([step.losses.matching, step.losses.independence])
             (slope,) = torch.autograd.grad(both @ torch.tensor([1.0, 3.0]), own)
             found.append(torch.cat([both.detach(), slope[None]]))
@@ -268,6 +258,29 @@ class TestServer:
         ]
         assert moved == [{"b"}, {"a"}, {"b"}]
 
+    def test_every_term_has_a_peer_of_its_own(self, monkeypatch):
+        """Two peers that know a half of a label each can speak together."""
+        asked, before = [], Turn.beside
+
+        def beside(turn, peers, met):
+            asked.append([int(outcomes.nonzero()[0]) for outcomes in met])  # here that tells who it is
+            before(turn, peers, met)
+            assert all(
+                torch.equal(own[name], peer[name]) for own, peer in zip(turn.peers, peers, strict=True) for name in own
+            )
+            assert torch.equal(turn.met, torch.stack(met))
+
+        monkeypatch.setattr(Turn, "beside", beside)
+        space = AttributeSpace.of({"u": ["low", "high", "top"], "v": ["low", "high"]})
+        silos = [
+            Silo(name, torch.randn(64, 3), torch.full((64,), 2 * n + 1), space=space) for n, name in enumerate("abc")
+        ]
+        settings = composition("dcfm-a", experts=QUICK, peers={"rounds": 1, "steps": 30}, force=True)
+        list(CompositionServer(settings, opened(silos)).run())
+        first = asked[:30]  # in the turn of a
+        assert {tuple(sorted(set(names))) for names in first} == {(1,), (2,), (1, 2)}
+        assert len({tuple(names) for names in first}) == 8
+
     @pytest.mark.parametrize("broken", ["a", "ab"])
     def test_in_turn_one_may_fail_and_not_all(self, monkeypatch, broken):
         def beside(turn, peer, met):
@@ -290,6 +303,16 @@ class TestServer:
         settings = composition("dcfm-a-simultaneous", experts=QUICK, peers={"rounds": 2, "steps": 3})
         server = CompositionServer(settings, opened(corner_silos()))
         assert [p.phase for p in server.run()] == ["experts", "peers", "peers"]
+
+    def test_at_once_a_silo_sees_its_peers_as_they_were(self):
+        ends = []
+        for order in ("sequential", "simultaneous"):
+            settings = composition("dcfm-a", experts=QUICK, peers={"rounds": 1, "steps": 3, "order": order})
+            server = CompositionServer(settings, opened(corner_silos()))
+            list(server.run())
+            ends.append({name: torch.cat([t.flatten() for t in own.values()]) for name, own in server.experts.items()})
+        assert torch.equal(ends[0]["a"], ends[1]["a"])  # the first in turn
+        assert not torch.allclose(ends[0]["b"], ends[1]["b"], atol=1e-5)  # sees what a has become, or has not
 
     def test_a_peer_speaks_of_outcomes_that_it_has_met_often_enough(self):
         held = {"a": (0, 0, 0, 1), "b": (1, 3)}

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from itertools import pairwise
+from statistics import fmean
 
 import pytest
 import torch
@@ -203,6 +204,21 @@ def test_a_warm_up_is_the_servers_not_every_rounds():
     places += [server.shared for _ in server.run()]
     moved = [max(float((b[name] - a[name]).abs().max()) for name in a) for a, b in pairwise(places)]
     assert moved == pytest.approx([0.0025, 0.005, 0.0075, 0.01], rel=1e-2)  # Adam's first step is as long as the rate
+
+
+def test_a_warm_up_is_of_as_many_steps_for_rounds_of_any_length(monkeypatch):
+    """FedFlow's mean rate is that of an expert with as many steps, to the length of a round."""
+    experts = {**QUICK, "steps": 240, "warm_up": 30, "rate": 1e-2, "schedule": "cosine"}
+    settings = composition("fedflow", experts=experts, federated={"rounds": 24, "local_steps": 10})
+    server = CompositionServer(settings, opened(corner_silos(held={"a": (0, 1, 3)})))
+    asked, before = [], server.federation.mean
+    monkeypatch.setattr(
+        server.federation, "mean", lambda question, to: asked.append(question.rate) or before(question, to)
+    )
+    list(server.run())
+    alone, rounds = settings.experts.rule(240), replace(settings.experts, warm_up=3).rule(24)
+    assert asked == [rounds.rate_at(number) for number in range(24)]  # three rounds are 30 steps
+    assert fmean(asked) == pytest.approx(fmean(alone.rate_at(step) for step in range(240)), rel=0.1)
 
 
 class TestRefusals:

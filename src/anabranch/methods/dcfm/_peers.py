@@ -43,10 +43,10 @@ def peer_steps(silo: Silo, question: PeerSteps) -> Expert:
     steps = Steps(half.network, learner, turn.measure, question.penalty, generator)
     names = sorted(peers)
     for _ in range(question.steps):
-        # One peer a step. Peers are frozen, so that the gradient of eq. (12) is linear in what they say: given which
-        # terms are the silo's own, one peer for all others gives the same mean gradient as a peer for each of them.
-        name = names[int(torch.randint(len(names), (), generator=which))]
-        turn.beside(peers[name], question.met[name])
+        # A peer for each term, as in eq. (12), the same for all rows. Peers are frozen, so that the gradient is linear
+        # in what they say: a draw for each row has the same mean, and asks every peer in every step.
+        drawn = torch.randint(len(names), (len(turn.peers),), generator=which).tolist()
+        turn.beside([peers[names[number]] for number in drawn], [question.met[names[number]] for number in drawn])
         tally.add(steps.take())
     keep_expert(silo, learner)
     return Expert(expert_of(silo), *tally.means())
@@ -71,8 +71,8 @@ class Comparison:
         return self
 
     def routed(self, met: Tensor, generator: torch.Generator) -> Tensor:
-        """Which terms (r, terms) of rows are a peer's that has `met` these attributes (r, k) of them."""
-        return routed(met, generator)
+        """Which terms (r, terms) of rows are their peer's: that of each has `met` (peers, r, k) such attributes."""
+        return routed(met[:-1].diagonal(dim1=0, dim2=2), generator)
 
     def labels(self, y: Tensor) -> Tensor:
         """Labels (terms, r, k) of all terms."""
@@ -101,7 +101,7 @@ class PairComparison(Comparison):
         return replace(self, masks=pair_masks(compared, self.masks.shape[-1], generator).to(self.masks.device))
 
     def routed(self, met: Tensor, generator: torch.Generator) -> Tensor:
-        theirs = routed((met & self.masks[1:-1]).any(2).T, generator)
+        theirs = routed((met[:-1] & self.masks[1:-1]).any(2).T, generator)
         return torch.cat([torch.zeros_like(theirs[:, :1]), theirs], dim=1)
 
     def labels(self, y: Tensor) -> Tensor:
@@ -112,24 +112,29 @@ class PairComparison(Comparison):
 
 
 class Turn:
-    """What a silo's steps beside its peers read: its samples, and the peer of the moment, always in the same place."""
+    """What a silo's steps beside its peers read: its samples, and the peers of the moment, always in the same place.
+
+    `peers` has one for each term that can be a peer's, the last one for ∅.
+    """
 
     def __init__(self, half: ExpertHalf, like: Mapping[str, Tensor], question: PeerSteps) -> None:
         self.half, device = half, half.x.device
-        self.peer = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
-        self.met = torch.zeros(sum(half.space.sizes), dtype=torch.bool, device=device)
         k, powers = half.space.k, (question.early, question.late)
         masking, compare = half.settings.masking, (*powers, question.held)
         if half.settings.independence == "pairs" and k > 2:
             self.comparison: Comparison = PairComparison(single_masks(k, device), masking.pairs(), *compare)
         else:
             self.comparison = Comparison(single_masks(k, device), masking.masks(k)[1].tolist(), *compare)
+        terms = 3 if isinstance(self.comparison, PairComparison) else k + 1
+        self.peers = [{name: torch.zeros_like(tensor) for name, tensor in like.items()} for _ in range(terms)]
+        self.met = torch.zeros(terms, sum(half.space.sizes), dtype=torch.bool, device=device)
         self.whole = replace(half.settings, penalty=0.0, full=1.0, marginal=0.0, unconditional=0.0)
 
-    def beside(self, peer: Mapping[str, Tensor], met: Tensor) -> None:
-        """Takes another peer, which has met these outcomes."""
-        torch._foreach_copy_(list(self.peer.values()), [peer[name] for name in self.peer])
-        self.met.copy_(met)
+    def beside(self, peers: Sequence[Mapping[str, Tensor]], met: Sequence[Tensor]) -> None:
+        """Takes other peers, and which outcomes each of them has met."""
+        places = [(own[name], peer[name]) for own, peer in zip(self.peers, peers, strict=True) for name in own]
+        torch._foreach_copy_([place for place, _ in places], [tensor for _, tensor in places])
+        self.met.copy_(torch.stack(list(met)))
 
     def measure(self, parameters: Mapping[str, Tensor], generator: torch.Generator) -> Measured:
         """The losses of a batch beside that peer."""
@@ -139,8 +144,7 @@ class Turn:
         comparison = self.comparison.drawn(len(compared), generator)
         theirs = comparison.routed(_met(self.met, compared, half.space.sizes), generator)
         routes = peer_losses_everywhere if half.x.is_cuda else peer_losses
-        fields = half.field(parameters), half.field(self.peer)
-        return routes(*fields, batch, theirs, comparison)
+        return routes(half.field(parameters), [half.field(peer) for peer in self.peers], batch, theirs, comparison)
 
 
 @answers(Adopt)
@@ -151,7 +155,7 @@ def adopt(silo: Silo, question: Adopt) -> Done:
 
 
 def routed(met: Tensor, generator: torch.Generator) -> Tensor:
-    """The routing r of eq. (12) for each row: (n, k + 1), true where a term is the peer's, the last one for ∅.
+    """The routing r of eq. (12) for each row: (n, k + 1), true where a term is a peer's, the last one for ∅.
 
     A peer is only asked about outcomes that it has met, `met` (n, k), and at least one term is the silo's own.
     """
@@ -163,12 +167,12 @@ def routed(met: Tensor, generator: torch.Generator) -> Tensor:
     return theirs & ~(own & theirs.all(1, keepdim=True))
 
 
-def peer_losses(own: Field, peer: Field, batch: Example, theirs: Tensor, comparison: Comparison) -> Measured:
+def peer_losses(own: Field, peers: Sequence[Field], batch: Example, theirs: Tensor, comparison: Comparison) -> Measured:
     """Flow matching on the silo's own terms, and how far its joint velocity is from the routed composition.
 
     Every term is evaluated once, by whom it was routed to: 1 + (k + 1)/2 passes of the own network on average, and
-    (k + 1)/2 of the peer's without a gradient. `theirs` (r, terms) may be about the first r rows only: the others are
-    asked for their whole velocity alone.
+    (k + 1)/2 of the `peers` without a gradient, which speak of the last terms. `theirs` (r, terms) may be about the
+    first r rows only: the others are asked for their whole velocity alone.
     """
     count, compared, masks = len(batch.x_t), len(theirs), comparison.masks
     labels = comparison.labels(batch.y[:compared])
@@ -178,18 +182,21 @@ def peer_losses(own: Field, peer: Field, batch: Example, theirs: Tensor, compari
     joint, mine = values[:count], values[count:]
     terms = torch.zeros(len(masks), *joint[:compared].shape, dtype=joint.dtype, device=joint.device)
     terms = terms.index_put((term, row), mine)
-    peer_term, peer_row = theirs.T.nonzero(as_tuple=True)
-    with torch.no_grad():
-        answer = peer(batch.x_t[peer_row], batch.t[peer_row], labels[peer_term, peer_row])
-    terms = terms.index_put((peer_term, peer_row), answer)
+    for place, peer in enumerate(peers, start=len(masks) - len(peers)):
+        if len(asked := theirs[:, place].nonzero()[:, 0]):
+            with torch.no_grad():
+                answer = peer(batch.x_t[asked], batch.t[asked], labels[place, asked])
+            terms = terms.index_put((torch.full_like(asked, place), asked), answer)
     error = (mine - batch.u_t[row]).square().mean(1)
     share = torch.zeros(len(masks), dtype=error.dtype, device=error.device)
     means = share.index_add(0, term, error) / torch.bincount(term, minlength=len(masks)).clamp_min(1)
-    passes = (len(x) + len(peer_row)) / count, len(x) / count
+    passes = (len(x) + int(theirs.sum())) / count, len(x) / count
     return Measured(comparison.losses(joint, terms, means, batch), *passes)
 
 
-def peer_losses_everywhere(own: Field, peer: Field, batch: Example, theirs: Tensor, comparison: Comparison) -> Measured:
+def peer_losses_everywhere(
+    own: Field, peers: Sequence[Field], batch: Example, theirs: Tensor, comparison: Comparison
+) -> Measured:
     """The same losses from every term by both networks, of which half are thrown away: (k + 2) and (k + 1) passes.
 
     Shapes do not depend on the routing, so that a GPU can replay the step, which is worth more than what is wasted.
@@ -199,14 +206,18 @@ def peer_losses_everywhere(own: Field, peer: Field, batch: Example, theirs: Tens
     whole = (batch.x_t, batch.t, batch.y)
     values = own(*(torch.cat(both) for both in zip(whole, rows, strict=True)))
     joint, mine = values[:count], values[count:].reshape(len(masks), compared, -1)
-    with torch.no_grad():
-        answer = peer(*rows).reshape(mine.shape)
+    answer = mine.detach().clone()
+    for place, peer in enumerate(peers, start=len(masks) - len(peers)):
+        part = slice(place * compared, (place + 1) * compared)
+        with torch.no_grad():
+            answer[place] = peer(*(tensor[part] for tensor in rows))
     share = (~theirs.T).to(mine.dtype)
     error = (mine - batch.u_t[:compared]).square().mean(2)
     means = (share * error).sum(1) / share.sum(1).clamp_min(1)
     terms = torch.where(theirs.T[:, :, None], answer, mine)
     passes = len(rows[0]) / count
-    return Measured(comparison.losses(joint, terms, means, batch), 1 + 2 * passes, 1 + passes)
+    asked = len(peers) * compared / count
+    return Measured(comparison.losses(joint, terms, means, batch), 1 + passes + asked, 1 + passes)
 
 
 def _peers(silo: Silo, question: PeerSteps, own: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
@@ -222,6 +233,6 @@ def _peers(silo: Silo, question: PeerSteps, own: dict[str, Tensor]) -> dict[str,
 
 
 def _met(outcomes: Tensor, y: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Whether the peer has met each attribute of each label (n, k)."""
+    """Whether peers have met the attributes of labels y (n, k): (…, n, k) from their `outcomes` (…, |Y1| + …)."""
     starts = [sum(sizes[:place]) for place in range(len(sizes))]
-    return torch.stack([outcomes[start + y[:, place]] for place, start in enumerate(starts)], dim=1)
+    return torch.stack([outcomes[..., start + y[:, place]] for place, start in enumerate(starts)], dim=-1)

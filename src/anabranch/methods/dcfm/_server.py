@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import fmean
 
 import torch
@@ -103,8 +104,9 @@ class CompositionServer(Phased):
     @property
     def held(self) -> Coverage:
         """The coverage by those whose experts are here."""
-        counts = self.coverage.counts
-        return Coverage(self.coverage.space, {name: counts[name] for name in self.experts})
+        counts, withheld = self.coverage.counts, self.coverage.withheld
+        here = {name: withheld[name] for name in self.experts if name in withheld}
+        return Coverage(self.coverage.space, {name: counts[name] for name in self.experts}, here)
 
     def mixture(self) -> Mixture:
         """What came of it, as one field: a student, one averaged flow, or experts with their rule."""
@@ -175,8 +177,11 @@ class CompositionServer(Phased):
 
     def _average(self, number: int) -> dict[str, float | Tensor]:
         """FedFlow: one round of local steps, and their average."""
-        rule = self.settings.experts.rule(self.settings.federated.rounds)
-        question = LocalSteps(self.shared, self.settings.federated.local_steps, rule.rate_at(number - 1))
+        experts, federated = self.settings.experts, self.settings.federated
+        # A rate holds for a whole round, and so does each step of a warm-up.
+        warm = replace(experts, warm_up=-(-experts.warm_up // federated.local_steps))
+        rate = warm.rule(federated.rounds).rate_at(number - 1)
+        question = LocalSteps(self.shared, federated.local_steps, rate)
         mean = self.federation.mean(question, self.federation.chosen())
         self.shared, self.failures = mean.reply.parameters, mean.failures
         if number == 1:
