@@ -98,7 +98,7 @@ def test_the_verb_trains_and_fused_runs_agree(place):
     [
         ({"files": ["folder:a", "b.npy"]}, UsageError, "folders of pictures and other files"),
         ({"target": "digits", "colours": 3}, UsageError, 'write target = "folder:PATH"'),
-        ({"target": "moons"}, UsageError, "are for sets of images"),
+        ({"target": "moons"}, UsageError, "are for images, and data.target is 'moons'"),
         ({"target": "digits", "crop": 0}, UsageError, "the least share of an image"),
         ({"target": "folder:nowhere"}, DataError, "'nowhere' is no folder"),
     ],

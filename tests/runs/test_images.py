@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from anabranch.cli._verbs import app
 from anabranch.data import Pixels
 from anabranch.engines._trial import write_sites
-from anabranch.errors import UsageError
+from anabranch.errors import DataError, UsageError
 from anabranch.runs import build_silos, from_dict, resume, train
 from anabranch.sites import open_site
 from tests.runs.test_resume import Killed, assert_same_end, killer
@@ -84,13 +84,72 @@ def test_what_does_not_fit_the_set_is_refused(sections, kind, sentence):
     [
         ({"data": {"flip": "up"}}, "way of flipping images 'up'"),
         ({"data": {"side": -1}}, "neither can be negative"),
-        ({"data": {"target": "moons"}}, "are for sets of images"),
+        ({"data": {"target": "moons"}}, "are for images, and data.target is 'moons'"),
         ({"run": {"device": "tpu"}}, "device 'tpu'"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(sections, sentence):
     with pytest.raises(UsageError, match=sentence):
         config(**sections)
+
+
+class TestArchives:
+    """Images in `.npz` files, as `anabranch sample` writes them."""
+
+    @pytest.fixture
+    def files(self, tmp_path):
+        random = np.random.default_rng(0)
+        for name, shape in (("north", (8, 8)), ("south", (8, 8)), ("wide", (4, 16))):
+            np.savez(tmp_path / f"{name}.npz", images=random.integers(0, 256, (40, *shape), dtype=np.uint8))
+        np.savez(tmp_path / "rows.npz", x=random.standard_normal((40, 64)))
+        np.savez(tmp_path / "town.npz", images=np.zeros((40, 8, 8), np.uint8), town=np.arange(40) % 3)
+        return lambda *names: [str(tmp_path / f"{name}.npz") for name in names]
+
+    def test_are_bytes_that_are_mirrored_cropped_drawn_and_made_smaller(self, files):
+        data = {
+            "files": files("north", "south"),
+            "images": 20,
+            "side": 4,
+            "flip": "random",
+            "crop": 0.5,
+            "held_out": 0.2,
+        }
+        silos, _ = build_silos(config(data=data, images={"shape": [1, 4, 4]}))
+        assert [silo.name for silo in silos] == ["north", "south"]
+        for silo in silos:
+            assert (silo.data.shape, silo.data.flip, silo.data.crop) == ((1, 4, 4), "random", 0.5)
+            assert len(silo.data.bytes) == 16 and len(silo.held_out) == 4
+        whole = config(data={"files": files("north"), "images": 0, "held_out": 0.0})
+        assert np.array_equal(
+            build_silos(whole)[0][0].data.bytes.numpy(), np.load(files("north")[0])["images"].reshape(40, 64)
+        )
+
+    def test_one_is_divided_by_an_attribute(self, files):
+        data = {"target": files("town")[0], "partition": "attribute", "attribute": "town", "images": 0, "held_out": 0.0}
+        assert [(silo.name, len(silo), silo.data.shape) for silo in build_silos(config(data=data))[0]] == [
+            ("0", 14, (1, 8, 8)),
+            ("1", 13, (1, 8, 8)),
+            ("2", 13, (1, 8, 8)),
+        ]
+
+    @pytest.mark.parametrize(
+        ("names", "kind", "sentence"),
+        [
+            (("wide",), UsageError, r"images of the silos are \[1, 4, 16\]; write images.shape = \[1, 4, 16\]"),
+            (("north", "wide"), DataError, "Images of 'north' are 1 x 8 x 8 .* those of 'wide' 1 x 4 x 16"),
+            (("north", "rows"), DataError, "Silo 'north' holds images, 'rows' points without a shape"),
+        ],
+    )
+    def test_of_another_shape_are_refused(self, files, names, kind, sentence):
+        """As many numbers, in other rows: nothing else would notice."""
+        with pytest.raises(kind, match=sentence):
+            build_silos(config(data={"files": files(*names), "images": 0}))
+
+    def test_rows_are_not_mirrored(self, files):
+        with pytest.raises(DataError, match=r"holds no array 'images', and data\.images"):
+            build_silos(config(data={"files": files("rows"), "images": 0, "flip": "random"}))
+        with pytest.raises(UsageError, match=r"are for images, and data\.files are none"):
+            config(data={"files": ["a.csv", "b.csv"]})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

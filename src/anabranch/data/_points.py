@@ -129,13 +129,13 @@ def has_labels(path: str | Path) -> bool:
         return "label" in _loaded(path)  # which says what is wrong with it
 
 
-def load_samples(path: str | Path) -> Points | Pixels:
+def load_samples(path: str | Path, attribute: str = "") -> Points | Pixels:
     """What `load_points` reads, with `images` kept as the bytes that they are: `Pixels`."""
     path = Path(path)
     arrays = _loaded(path)
     if "images" not in arrays:
-        return _points(_arrays(arrays, {"x", "label"}, path.name), path.name)
-    _only(arrays, {"images", "label"}, path.name)
+        return _points(_arrays(arrays, {"x", "label", attribute}, path.name), path.name)
+    _only(arrays, {"images", "label", attribute}, path.name)
     images = torch.from_numpy(numpy.ascontiguousarray(_colours_first(arrays["images"], path.name)))
     count, colours, height, width = images.shape
     return Pixels(images.flatten(1), _label(arrays, count, path.name), (colours, height, width))

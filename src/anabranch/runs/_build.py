@@ -26,6 +26,7 @@ from anabranch.data import (
     iid,
     load_attribute,
     load_points,
+    load_samples,
     shape,
     split,
 )
@@ -47,7 +48,7 @@ from anabranch.methods.dcfm import COMPOSITIONS
 from anabranch.methods.tables import agree
 from anabranch.runs._attributed import attributed_of, pooled
 from anabranch.runs._config import Config
-from anabranch.runs._images import check_shape, device_of, images_of, images_of_silos
+from anabranch.runs._images import alike, as_told, check_shape, device_of, images_of, images_of_silos
 from anabranch.runs._sections import FOLDER, DataSettings
 
 GRADIENTS = ("ffm.gradient.reply", "ffm.potential.reply")
@@ -152,7 +153,7 @@ def points_of(data: DataSettings) -> dict[str, Points | Pixels]:
     if data.files and data.folders:
         return dict(images_of_silos(data, _by_silo(data.files)))
     if data.files:
-        return {silo: _load(name) for silo, name in _by_silo(data.files).items()}
+        return alike({silo: _load(data, name, silo) for silo, name in _by_silo(data.files).items()})
     return _divide(data)
 
 
@@ -264,7 +265,7 @@ def _divide(data: DataSettings) -> dict[str, Points | Pixels]:
     if data.image_set or data.folders:
         points, limit = images_of(data), None
     elif data.target.endswith((".npy", ".npz")):
-        points, limit = _load(data.target, _attribute(data)), None
+        points, limit = _load(data, data.target, attribute=_attribute(data)), None
     else:
         if data.points < 1:
             raise UsageError(f"data.points is {data.points}; every silo needs points.")
@@ -306,8 +307,16 @@ def _attribute(data: DataSettings) -> str:
     return data.attribute
 
 
-def _load(name: str, attribute: str = "") -> Points:
-    loaded = load_points(Path(name), attribute)
+def _load(data: DataSettings, name: str, silo: str = "", attribute: str = "") -> Points | Pixels:
+    """The points of a file, or its images as the settings say."""
+    loaded = load_samples(Path(name), attribute)
+    if isinstance(loaded, Pixels):
+        return as_told(loaded, data, name, silo)
+    if data.varied:
+        raise DataError(
+            f"'{name}' holds no array 'images', and data.images, data.side, data.crop and data.flip are for images;"
+            " leave them out."
+        )
     return Points(check_points(loaded.x, f"{name}", smallest=1), loaded.label)
 
 

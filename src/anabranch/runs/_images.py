@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from anabranch import seeds
-from anabranch.data import ImageSet, Pixels, Progress, load_folder, load_images, share_classes
+from anabranch.data import ImageSet, Pixels, Points, Progress, load_folder, load_images, share_classes
 from anabranch.errors import DataError, UsageError
 from anabranch.runs._config import Config
 from anabranch.runs._sections import DataSettings
+
+Held = TypeVar("Held", bound=Points | Pixels)
 
 
 def images_of(data: DataSettings, other: ImageSet | None = None) -> Pixels:
@@ -33,15 +36,30 @@ def images_of_silos(data: DataSettings, names: Mapping[str, str]) -> dict[str, P
     `names` are the folders as `data.files` has them, by silo, in that order.
     """
     found = zip(names.items(), read_folders(data), strict=True)
-    parts = {silo: _pixels(_some(images, data, name, silo), data.side) for (silo, name), images in found}
-    first = next(iter(parts))
-    for silo, part in parts.items():
-        if part.shape != parts[first].shape:
-            shapes = [" x ".join(map(str, parts[of].shape)) for of in (first, silo)]
-            raise DataError(
-                f"Pictures of '{first}' are {shapes[0]} (colours, height, width), those of '{silo}' {shapes[1]}; all"
-                " silos need one shape: write data.side and data.colours."
-            )
+    return alike({silo: _pixels(_some(images, data, name, silo), data.side) for (silo, name), images in found})
+
+
+def as_told(found: Pixels, data: DataSettings, name: str, silo: str = "") -> Pixels:
+    """The images of an archive of that name: all, or `data.images` of them, as small as the settings say."""
+    images = ImageSet(found.bytes.reshape(-1, *found.shape), found.labels, ())
+    return _pixels(_some(images, data, name, silo), data.side)
+
+
+def alike(parts: dict[str, Held]) -> dict[str, Held]:
+    """What silos hold, if it is images of one shape, or points alone; images of another may have as many numbers."""
+    shapes = {silo: part.shape if isinstance(part, Pixels) else None for silo, part in parts.items()}
+    first = next(iter(shapes))
+    for silo, shape in shapes.items():
+        if shape == shapes[first]:
+            continue
+        if shape is None or shapes[first] is None:
+            image, other = (first, silo) if shape is None else (silo, first)
+            raise DataError(f"Silo '{image}' holds images, '{other}' points without a shape; bring them into one form.")
+        sizes = [" x ".join(map(str, shapes[of] or ())) for of in (first, silo)]
+        raise DataError(
+            f"Images of '{first}' are {sizes[0]} (colours, height, width), those of '{silo}' {sizes[1]}; all silos need"
+            " one shape: write data.side, and of folders data.colours."
+        )
     return parts
 
 

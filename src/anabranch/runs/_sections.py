@@ -21,14 +21,14 @@ class DataSettings:
 
     `target` is a shape, a set of images, a file (.csv, .npy, .npz) or a folder of pictures ("folder:PATH") to divide;
     "arrays at sites" or "tables at sites" where sites of a federation hold their own data. Or `files` names one file,
-    or one folder, a silo. `points` a silo are taken from a shape; of a set or folder so many `images` (0: all), made
-    smaller to `side` × `side` (0: as they are), of which random pieces of at least a share `crop` are drawn (1: all of
-    each), mirrored as `flip` says: not at all ("none"), at "random", or as "points" of their own. Pictures of a folder
-    may be turned into ones of `colours` 1 or 3 (0: all are alike). `partition` divides by "component" (`groups`
-    of labels), "shards", "dirichlet" (`alpha`) or "iid" over `silos`, or by the values of an "attribute", a column of a
-    table or an array of an archive. `pooled` puts everything into one silo, for the upper baselines. `held_out` is the
-    share that every silo keeps from training for metrics. `missing` says what to do with gaps in tables, `categorical`
-    names columns whose numbers are codes.
+    or one folder, a silo. `points` a silo are taken from a shape. Of images (a set, a folder, or the array `images` of
+    an archive) so many `images` are taken (0: all), made smaller to `side` × `side` (0: as they are); random pieces of
+    at least a share `crop` are drawn (1: all of each), mirrored as `flip` says: not at all ("none"), at "random", or as
+    "points" of their own. Pictures of a folder may be turned into ones of `colours` 1 or 3 (0: all are alike).
+    `partition` divides by "component" (`groups` of labels), "shards", "dirichlet" (`alpha`) or "iid" over `silos`, or
+    by the values of an "attribute", a column of a table or an array of an archive. `pooled` puts everything into one
+    silo, for the upper baselines. `held_out` is the share that every silo keeps from training for metrics. `missing`
+    says what to do with gaps in tables, `categorical` names columns whose numbers are codes.
 
     Samples with attributes come from archives whose arrays `attributes` names, or from a source such as "corners" as
     `target`. `outcomes` is the attribute space where it is known beforehand; `observed` keeps some combinations, as in
@@ -85,12 +85,18 @@ class DataSettings:
                 "data.colours is for folders of pictures, and there is none; leave it out, or write"
                 f' target = "{FOLDER}PATH".'
             )
-        varied = self.images or self.side or self.flip != "none" or self.crop < 1
-        if varied and not self.image_set and not self.folders:
+        archives = any(name.endswith(".npz") for name in self.files or (self.target,)) and not self.attributed
+        if self.varied and not (self.image_set or self.folders or archives):
+            what = "data.files are none" if self.files else f"data.target is '{self.target}'"
             raise UsageError(
-                "data.images, data.side, data.crop and data.flip are for sets of images, and data.target is"
-                f" '{self.target}'; leave them out, or take one of {', '.join(IMAGE_SETS)}, or {FOLDER}PATH."
+                f"data.images, data.side, data.crop and data.flip are for images, and {what}; leave them out, or take"
+                f" one of {', '.join(IMAGE_SETS)}, {FOLDER}PATH, or .npz files with an array 'images'."
             )
+
+    @property
+    def varied(self) -> bool:
+        """Whether something is said of images: how many, how large, mirrored or in pieces."""
+        return bool(self.images or self.side or self.flip != "none" or self.crop < 1)
 
     @property
     def source(self) -> str:
