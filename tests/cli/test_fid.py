@@ -82,10 +82,35 @@ def test_a_sets_own_pictures_are_at_no_distance(tmp_path):
         (("x.npz", "digits:test"), "holds x, and no array 'images'"),
         (("x.npz", "digit:test"), "did you mean 'digits'"),
         (("x.npz", "digits:tset"), "did you mean 'test'"),
+        (("one.npz", "digits:test"), "'one.npz' holds 1 picture; a distance needs two"),
     ],
 )
 def test_what_holds_no_pictures_is_said(tmp_path, monkeypatch, words, sentence):
     monkeypatch.chdir(tmp_path)
     np.savez("x.npz", x=np.zeros((3, 2)))
+    np.savez("one.npz", images=pictures(0, 1))
     result = run(*words)
     assert result.exit_code in (1, 2) and sentence in " ".join(result.output.split())
+
+
+def test_both_sides_are_found_before_the_long_look_at_one(tmp_path, monkeypatch, eye):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Inception, "features", lambda *looked: pytest.fail("looked already"))
+    assert "'made' is no folder" in run("made", "digits:test").output
+
+
+@pytest.mark.filterwarnings("ignore:A Fréchet distance from")
+def test_pictures_of_different_sizes_are_told_of(tmp_path):
+    np.savez(tmp_path / "made.npz", images=pictures(1)[:, :4])
+    said = " ".join(run(tmp_path / "made.npz", "digits:test").output.split())
+    assert "made.npz' holds pictures of 4 x 8, 'digits:test' of 8 x 8. How sharp" in said
+
+
+def test_memory_that_runs_out_is_said_with_what_to_lower(tmp_path, monkeypatch):
+    def full(*looked):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(Inception, "features", full)
+    np.savez(tmp_path / "made.npz", images=pictures(1))
+    said = " ".join(run(tmp_path / "made.npz", "digits:test", "--batch", "32").output.split())
+    assert "32 at a time. Give a smaller --batch" in said

@@ -33,6 +33,36 @@ def test_memory_that_runs_out_costs_what_came_after_the_last_checkpoint(tmp_path
     assert torch.equal(parameters(tmp_path / "cut"), parameters(tmp_path / "whole"))
 
 
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ("build_silos", r"Lower data.points \(40\), take run.device"),
+        ("evaluate", r"judged, by 64 samples \(evaluation.points\).*'anabranch resume' judges it"),
+    ],
+)
+def test_memory_that_runs_out_before_or_after_training_is_said(tmp_path, monkeypatch, place, sentence):
+    from anabranch.runs import _drive
+
+    def full(*asked):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with monkeypatch.context() as patch, pytest.raises(ExhaustedError, match=sentence):
+        patch.setattr(_drive, place, full)
+        train(tiny(), tmp_path / "run")
+    assert resume(tmp_path / "run") if place == "evaluate" else train(tiny(), tmp_path / "run")
+
+
+def test_a_network_that_is_too_large_is_said(tmp_path, monkeypatch):
+    from anabranch.methods.ffm import _server
+
+    def full(*asked):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(_server, "flow_network", full)
+    with pytest.raises(ExhaustedError, match=r"Memory ran out in the phase 'flow'.*flow.hidden"):
+        train(tiny(), tmp_path / "run")
+
+
 def test_it_may_go_on_in_smaller_passes_but_not_as_another_run(tmp_path):
     train(tiny(), tmp_path / "whole")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,9 +16,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from anabranch.cli._show import console, print_table, sentences
 from anabranch.cli._silos import Json
-from anabranch.errors import UsageError
+from anabranch.errors import DataError, UsageError, spared
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from anabranch.metrics import Inception, Reference
 
 
@@ -42,10 +46,12 @@ def fid(
     from anabranch.runs import Computing
 
     inception = Inception.load(device=Computing(device=device).place(images=True))
-    held = _looked_at(real, inception, batch)
-    drawn = _looked_at(made, inception, batch)
-    assert drawn.features is not None  # only who keeps statistics alone has none
-    rows = fid_report(drawn.features, {"real": held})
+    there, here = _found(real), _found(made)  # both, before the long look at either
+    _say_sizes(here, there)
+    with spared(lambda: f"Memory ran out while pictures were looked at, {batch} at a time. Give a smaller --batch."):
+        held, drawn = there.looked_at(inception, batch), here.looked_at(inception, batch)
+        assert drawn.features is not None  # only who keeps statistics alone has none
+        rows = fid_report(drawn.features, {"real": held})
     if as_json:
         typer.echo(json.dumps({"made": made, "real": real, "rows": rows}))
         return
@@ -56,23 +62,52 @@ def fid(
         console.print(f"KID is left out: it needs {2 * BLOCKS} pictures on both sides.", highlight=False)
 
 
-def _looked_at(name: str, inception: Inception, batch: int) -> Reference:
-    """The pictures of this name, as the network sees them; a set's are kept."""
-    from anabranch.data import load_folder, load_image_bytes
-    from anabranch.metrics import Reference, reference
+@dataclass(frozen=True)
+class Side:
+    """Pictures (n, colours, height, width) as somebody named them; `split` says of which set's split, if any."""
 
-    path = Path(name)
-    with _bar(name) as progress:
-        if path.is_dir():
-            images = load_folder(path, keep=False).images
-        elif path.suffix == ".npz":
-            images = load_image_bytes(path)
-        elif ":" in name:
-            known, _, split = name.partition(":")
-            return reference(known, split, inception, batch=batch, progress=progress)
-        else:
-            raise UsageError(f"'{name}' is no folder, no .npz archive, and no set's split such as cifar10:test.")
-        return Reference.of(inception.features(images, batch, progress))
+    name: str
+    images: Tensor
+    split: tuple[str, str] | None = None
+
+    def looked_at(self, inception: Inception, batch: int) -> Reference:
+        """The pictures as the network sees them; a set's are kept."""
+        from anabranch.metrics import Reference, reference
+
+        with _bar(self.name) as progress:
+            if self.split is not None:
+                return reference(*self.split, inception, batch=batch, progress=progress)
+            return Reference.of(inception.features(self.images, batch, progress))
+
+
+def _found(name: str) -> Side:
+    """The pictures of this name."""
+    from anabranch.data import load_folder, load_image_bytes, load_images
+
+    path, split = Path(name), None
+    if path.is_dir():
+        images = load_folder(path, keep=False).images
+    elif path.suffix == ".npz":
+        images = load_image_bytes(path)
+    elif ":" in name:
+        known, _, part = name.partition(":")
+        images, split = load_images(known, part).images, (known, part)
+    else:
+        raise UsageError(f"'{name}' is no folder, no .npz archive, and no set's split such as cifar10:test.")
+    if len(images) < 2:
+        raise DataError(f"'{name}' holds {len(images)} picture; a distance needs two or more on both sides.")
+    return Side(name, images, split)
+
+
+def _say_sizes(made: Side, real: Side) -> None:
+    """A sentence where pictures differ in size: the network stretches all of them, and sees what is coarse."""
+    sizes = [" x ".join(map(str, side.images.shape[2:])) for side in (made, real)]
+    if sizes[0] != sizes[1]:
+        warnings.warn(
+            f"'{made.name}' holds pictures of {sizes[0]}, '{real.name}' of {sizes[1]}. How sharp they are counts in"
+            " FID; make them equally large first, unless that is what you want to know.",
+            stacklevel=2,
+        )
 
 
 @contextmanager

@@ -28,7 +28,8 @@ def frechet_distance(a: Features, b: Features) -> float:
 
     Of features (n, d), or of their statistics. The root is that of a symmetric matrix, by its eigenvalues, so that a
     singular covariance does no harm to the arithmetic. With few points the estimate is too large, by an amount that
-    falls like 1/n: compare values of equal n only, and heed the warning. Zero for equal sets, up to rounding.
+    falls like 1/n: compare values of equal n only, and heed the warning, which takes `a` for the real ones. Zero for
+    equal sets, up to rounding.
 
     Statistics keep the root of their covariance: with one reference for many sets of samples, each distance after the
     first costs the eigenvalues of one matrix, taken on the device of the statistics with the root.
@@ -37,7 +38,7 @@ def frechet_distance(a: Features, b: Features) -> float:
     >>> round(frechet_distance(x, x + 3), 6)
     9.0
     """
-    first, second = _statistics(a, "a"), _statistics(b, "b")
+    first, second = _statistics(a, "The first set"), _statistics(b, "The second set")
     _warn(first, second)
     passing = isinstance(a, Tensor) and not isinstance(b, Tensor)  # a root of a would be taken and lost
     if not first.has_root and (second.has_root or passing):
@@ -61,7 +62,7 @@ def frechet_bias(real: Features, count: int) -> float:
     """
     if count < 2:
         raise UsageError(f"The number of samples is {count}; it must be two at least.")
-    known = _statistics(real, "real")
+    known = _statistics(real, "The real set")
     values = known.spectrum[known.spectrum > 0]
     pairs = (values[:, None] * values / (values[:, None] + values)).sum()
     return float((1.25 * values.sum() + pairs / 2) * (1 / count + 1 / known.count))
@@ -91,7 +92,7 @@ def extrapolated_frechet(
 
     Chong and Forsyth, "Effectively unbiased FID and Inception Score and where to find them" (2020).
     """
-    points, target = as_points(generated, "generated"), _statistics(real, "real")
+    points, target = as_points(generated, "generated"), _statistics(real, "The real set")
     sizes = _sizes(*points.shape) if sizes is None else tuple(sizes)
     if len(set(sizes)) < 2 or min(sizes) < 2 or max(sizes) > len(points):
         raise UsageError(f"Sizes {tuple(sizes)} were given; a line needs two different ones, from 2 to {len(points)}.")
@@ -117,7 +118,7 @@ def _sizes(count: int, dimension: int) -> tuple[int, ...]:
 def _statistics(features: Features, name: str) -> FeatureStatistics:
     found = FeatureStatistics.of(as_points(features, name)) if isinstance(features, Tensor) else features
     if found.count < 2:
-        raise DataError(f"{name} has {found.count} points, which have no covariance. Give two at least.")
+        raise DataError(f"{name} of features has {found.count}, which have no covariance. Give two at least.")
     return found
 
 
@@ -144,15 +145,14 @@ def _distance(first: FeatureStatistics, second: FeatureStatistics) -> float:
     return float((first.mean - second.mean).square().sum() + spread.clamp(min=0))
 
 
-def _warn(first: FeatureStatistics, second: FeatureStatistics) -> None:
-    count, dimension = min(first.count, second.count), len(first.mean)
+def _warn(real: FeatureStatistics, other: FeatureStatistics) -> None:
+    count, dimension = min(real.count, other.count), len(real.mean)
     if count >= min(ENOUGH, 5 * dimension):
         return
-    larger = max(first, second, key=lambda one: one.count)
     singular = "" if count > dimension else " Fewer points than dimensions make the covariance singular, too."
     warnings.warn(
         f"A Fréchet distance from {count} points in {dimension} dimensions is clearly too large, by roughly"
-        f" {frechet_bias(larger, count):.3g} even for a perfect model; the bias falls like 1/n.{singular} Compare it"
-        " with others of the same number only, or use extrapolated_frechet.",
+        f" {frechet_bias(real, count):.3g} even for a perfect model; the bias falls like 1/n.{singular} Compare it"
+        " with others of the same number only; in Python extrapolated_frechet takes the bias off.",
         stacklevel=3,
     )

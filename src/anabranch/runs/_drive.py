@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from anabranch.errors import CheckpointError, RunFolderError, UsageError
+from anabranch.errors import CheckpointError, RunFolderError, UsageError, spared
 from anabranch.federation import ALONE, Federation, Ledger, Ranks
 from anabranch.methods.dcfm import CompositionServer
 from anabranch.methods.ffm import FlowServer
@@ -99,7 +99,8 @@ def _run(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble, ra
 
 def _assembled(config: Config, folder: RunFolder, assemble: Assemble) -> Assembly:
     """The silos, brought together; what tables were encoded with is kept."""
-    assembly = assemble(config, folder)
+    with spared(lambda: _too_much_data(config)):
+        assembly = assemble(config, folder)
     if assembly.encoder is not None and not (folder.path / "encoder.json").exists():
         folder.write_json("encoder.json", json.loads(assembly.encoder.to_json()))
     return assembly
@@ -116,9 +117,33 @@ def _all_here(config: Config, folder: RunFolder, assembly: Assembly) -> tuple[As
 
 
 def _evaluated(config: Config, server: Server, assembly: Assembly, notes: Notes) -> Evaluation:
-    if isinstance(server, CompositionServer):
-        return evaluate_composition(config, server, server.shape or config.experts.shape)
-    return evaluate(config, server, assembly.silos, notes.judged)
+    with spared(lambda: _too_many_points(config)):
+        if isinstance(server, CompositionServer):
+            return evaluate_composition(config, server, server.shape or config.experts.shape)
+        return evaluate(config, server, assembly.silos, notes.judged)
+
+
+def _too_much_data(config: Config) -> str:
+    """What helps where data does not fit."""
+    data = config.data
+    less = (
+        f"data.images ({data.images}; 0: all) or data.side ({data.side})"
+        if data.from_file
+        else f"data.points ({data.points})"
+    )
+    return (
+        f"Memory ran out while data was read and brought to where it is used (run.device is '{config.run.device}')."
+        f" Lower {less}, take run.device = 'cpu', or have other programs leave more memory."
+    )
+
+
+def _too_many_points(config: Config) -> str:
+    """What helps where a trained flow cannot be judged."""
+    return (
+        f"Memory ran out while what was trained was judged, by {config.evaluation.points} samples (evaluation.points)."
+        " It is trained and kept: 'anabranch sample' draws from it, and 'anabranch resume' judges it once other"
+        " programs leave more memory. Fewer evaluation.points need a new run."
+    )
 
 
 def _restore(config: Config, folder: RunFolder, notes: Notes, assembly: Assembly) -> tuple[Server, int]:

@@ -40,10 +40,30 @@ class FlowServer(Phased):
     def __init__(self, settings: FlowMatching, federation: Federation, source: Tensor | None = None) -> None:
         if not federation.weight:
             raise UsageError("The federation is not open yet; call federation.open(run, seed) first.")
-        flow, seed = settings.flow, federation.seed
         self.settings = settings
         self.federation = federation
         self.warnings = warnings_of(settings, federation)
+        text = settings.to_json()
+        with spared_phase(settings, "flow"):
+            self._begin(settings, federation)
+            federation.everyone({name: Prepare(text, federation.weight[name], source) for name in federation.names})
+        self.phases = self._phases()
+        self.failures: dict[str, str] = {}
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """θ as it stands."""
+        return {name: p.detach() for name, p in self.optimizer.parameters.items()}
+
+    def velocity(self, averaged: bool = True) -> FlowVelocity:
+        """v(x, t) with the averaged parameters (or the last ones), for sampling."""
+        self.following.settle()
+        forget_pass()  # silos of this process hold the memory of a whole pass, which samples may need
+        return FlowVelocity(self.network, self.settings, self.average.parameters if averaged else self.parameters)
+
+    def _begin(self, settings: FlowMatching, federation: Federation) -> None:
+        """Takes the memory that networks and their optimisers need."""
+        flow, seed = settings.flow, federation.seed
         self.network = flow_network(settings, federation.dimension, seeds.derive(seed, "flow"), federation.device)
         self.network.eval()  # the server only samples: silos train, and drop out
         rule = ServerOptimizer(flow.optimizer, flow.rate, flow.schedule, flow.rounds, flow.warm_up, flow.clip)
@@ -61,22 +81,6 @@ class FlowServer(Phased):
         self.following = Following(
             federation, self.optimizer, then=lambda: self.average.update(self.parameters), others=others
         )
-        self.phases = self._phases()
-        self.failures: dict[str, str] = {}
-        text = settings.to_json()
-        with spared_phase(settings, "flow"):
-            federation.everyone({name: Prepare(text, federation.weight[name], source) for name in federation.names})
-
-    @property
-    def parameters(self) -> dict[str, Tensor]:
-        """θ as it stands."""
-        return {name: p.detach() for name, p in self.optimizer.parameters.items()}
-
-    def velocity(self, averaged: bool = True) -> FlowVelocity:
-        """v(x, t) with the averaged parameters (or the last ones), for sampling."""
-        self.following.settle()
-        forget_pass()  # silos of this process hold the memory of a whole pass, which samples may need
-        return FlowVelocity(self.network, self.settings, self.average.parameters if averaged else self.parameters)
 
     def spend(self, share: float) -> None:
         """Says that so much of the flow's training is over by the clock: a falling rate is to end with it."""
