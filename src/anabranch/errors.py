@@ -42,6 +42,10 @@ class NotFiniteError(MessageError):
 class UnsoundError(QuorumError):
     """Too few silos are left without those whose numbers were not finite; `failures` says who these are."""
 
+    ADVICE = (
+        "Another rate, a clip of the gradient or more precise numbers make another run, in a folder of its own;"
+        " 'anabranch resume' goes on from the last checkpoint as it is, for when data were mended."
+    )
     failures: dict[str, str] = {}  # noqa: RUF012
 
 

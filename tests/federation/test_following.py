@@ -134,6 +134,16 @@ def test_a_few_such_rounds_end_the_run_and_the_model_stays_as_it_was(late):
     assert torch.equal(scene.w, sound.run(2).w)
 
 
+def test_what_is_said_of_skipped_rounds_is_no_advice_about_quorums(caplog):
+    trouble = {name: dict.fromkeys(range(3, 99), "nan") for name in "ab"}
+    with pytest.raises(UnsoundError, match=r"Another rate, a clip .* make another run") as caught:
+        Scene(False, trouble).run(20)
+    skipped = [record.getMessage() for record in caplog.records]
+    assert len(skipped) == 3 and all("is skipped. The answer of silo 'a' was refused" in line for line in skipped)
+    assert not any("quorum" in line for line in [*skipped, str(caught.value)])
+    assert "Of 2 silos none gave finite numbers in round 5, and the quorum is" in str(caught.value.__cause__)
+
+
 def test_rounds_apart_do_not_end_it():
     trouble = {name: dict.fromkeys((2, 3, 5, 6, 8), "nan") for name in "ab"}
     assert len(Scene(False, trouble).run(9).after) == 4

@@ -216,10 +216,12 @@ class Federation:
         replies = self.ask(question, names, timeout)
         answered = list(replies.answers)
         if len(answered) < self.quorum:
-            sentence = _quorum_sentence(self.round, len(answered), self.quorum, replies.failures)
             if len(answered) + len(replies.unsound) < self.quorum:
-                raise QuorumError(sentence)
-            error = UnsoundError(sentence)
+                raise QuorumError(_quorum_sentence(self.round, len(answered), self.quorum, replies.failures))
+            error = UnsoundError(
+                f"Of {len(names)} silos {len(answered) or 'none'} gave finite numbers in round {self.round}, and the"
+                f" quorum is {self.quorum}. {_first(replies.failures)} {UnsoundError.ADVICE}"
+            )
             error.failures = replies.failures
             raise error
         return Mean(
@@ -279,9 +281,14 @@ class Federation:
 
 
 def _quorum_sentence(number: int, answered: int, quorum: int, failures: dict[str, str]) -> str:
-    reasons = list(failures.values())
-    why = " ".join(reasons[:3]) + (f" And {len(reasons) - 3} more." if len(reasons) > 3 else "")
     return (
-        f"In round {number} only {answered} silos answered, {quorum} are needed. {why}"
+        f"{answered or 'No'} silo{'' if answered == 1 else 's'} answered in round {number}, and the quorum is {quorum}."
+        f" {_first(failures)}"
         " Mend or remove the failing silos, or lower the quorum, then resume the run."
     )
+
+
+def _first(failures: dict[str, str]) -> str:
+    """The reasons of the first few, as sentences."""
+    reasons = [reason if reason.endswith(".") else f"{reason}." for reason in failures.values()]
+    return " ".join(reasons[:3]) + (f" And {len(reasons) - 3} more." if len(reasons) > 3 else "")

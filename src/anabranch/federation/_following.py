@@ -131,9 +131,7 @@ class Following:
             if self._unsound[name] >= MOST_UNSOUND:
                 raise UnsoundError(
                     f"Silo '{name}' gave numbers that are not finite {MOST_UNSOUND} times in a row, and the others went"
-                    f" on without its data. {mean.failures.get(name, '')} Lower the rate, clip the gradient, compute"
-                    " more precisely, or take the silo out; the run goes on from its last checkpoint with 'anabranch"
-                    " resume'."
+                    f" on without its data. {mean.failures.get(name, '')} {UnsoundError.ADVICE}"
                 )
 
     def _clear(self, names: Sequence[str]) -> None:
@@ -158,11 +156,11 @@ class Following:
         except UnsoundError as error:
             self._skipped += 1
             self.failures |= error.failures
-            LOG.warning("Round %d is skipped. %s", self.federation.round, error)
+            reasons = " ".join(list(error.failures.values())[:3])
+            LOG.warning("Round %d is skipped. %s", self.federation.round, reasons)
             if self._skipped < MOST_SKIPPED:
                 return None
             raise UnsoundError(
                 f"{MOST_SKIPPED} rounds in a row gave numbers that are not finite, and were skipped. The last of them:"
-                f" {' '.join(list(error.failures.values())[:3])} Lower the rate, clip the gradient, or compute more"
-                " precisely; the run goes on from its last checkpoint with 'anabranch resume'."
+                f" {reasons} {UnsoundError.ADVICE}"
             ) from error
