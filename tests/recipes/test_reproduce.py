@@ -6,6 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 import pytest
@@ -95,3 +98,26 @@ def test_a_worker_that_was_interrupted_begins_nothing_more():
     finally:
         with pytest.raises(KeyboardInterrupt):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@dataclass
+class Worried:
+    """A cell that warns of something, and is never finished."""
+
+    name: str
+    path: Path = Path("nowhere")
+    price, alone = 1.0, False
+
+    def finished(self):
+        return False
+
+    def run(self):
+        warnings.warn(f"{self.name} is worried.", stacklevel=1)
+
+
+def test_what_a_worker_warns_of_is_said_here(capfd):
+    """By who reproduces, in words; a worker alone would print where in the code it arose."""
+    with pytest.warns(UserWarning, match="is worried") as caught:
+        reproduce(recipe("ffm-2d"), "smoke", [Worried("ann"), Worried("bob")], 2, lambda *_: None)
+    assert sorted(str(warning.message) for warning in caught) == ["ann is worried.", "bob is worried."]
+    assert "worried" not in capfd.readouterr().err

@@ -5,13 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from anabranch.recipes._recipe import Recipe
 from anabranch.recipes._share import round_of, share_of
 from anabranch.recipes._study import StudyCell, StudyRun, freed
 from anabranch.recipes._theory import theory
+from anabranch.recipes._worker import begin_worker, pass_on
 from anabranch.runs import Config, Row, RunFolder, merged, train
 
 SCORED = ("flow_images",)  # studies whose samples have an Inception Score where its last layer is given
@@ -189,7 +190,8 @@ def _run(todo: Sequence[AnyCell], cells: Sequence[AnyCell], jobs: int, watch: Wa
     # The dearest first, so that no long cell is left alone at the end; then those that must be alone.
     queue = Queue(sorted(todo, key=lambda cell: (cell.alone, -cell.price)))
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, initializer=_end_with, initargs=(os.getpid(),)) as pool:
+    said: SimpleQueue[str] = context.SimpleQueue()
+    with ProcessPoolExecutor(jobs, context, initializer=begin_worker, initargs=(os.getpid(), said)) as pool:
         running: dict[Future[None], AnyCell] = {}
         watch(cells, [])
         try:
@@ -203,12 +205,15 @@ def _run(todo: Sequence[AnyCell], cells: Sequence[AnyCell], jobs: int, watch: Wa
                         queue.met(cell)
                     elif error:
                         failures[cell.name] = _sentence(error)
+                pass_on(said)
                 watch(cells, [*running.values(), *queue.with_others])
                 if not running and queue.with_others:
                     time.sleep(1.0)
         except KeyboardInterrupt:
             pool.shutdown(wait=True, cancel_futures=True)  # each cell saves a checkpoint on the same Ctrl-C
             raise
+        finally:
+            pass_on(said)
     return failures
 
 
@@ -251,14 +256,3 @@ def _work(cell: AnyCell) -> None:
 
 def _sentence(error: BaseException) -> str:
     return str(error) if isinstance(error, AnabranchError) else f"{type(error).__name__}: {error}"
-
-
-def _end_with(parent: int) -> None:
-    """Has a worker end when the process that started it is killed; left to itself it would wait for ever."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
