@@ -85,3 +85,11 @@ def test_half_precision_that_cannot_be_had_is_said(lab, monkeypatch, supported, 
 
 def test_a_server_without_trouble_has_no_warnings(lab):
     assert isinstance(server := lab.server(lab.settings(), lab.silos()), FlowServer) and server.warnings == []
+
+
+@pytest.mark.parametrize(("noises", "share"), [(135, "37%"), (270, "14%"), (404, "5%"), (405, "")])
+def test_points_that_will_have_no_noise_are_told_of(lab, noises, share):
+    server = lab.server(lab.settings("semidiscrete", semidiscrete={"noises": noises}), lab.silos())
+    assert ["silos hold 135 points" in said and f"about {share} of these" in said for said in server.warnings] == (
+        [True] if share else []
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 
 import torch
@@ -27,6 +28,7 @@ from anabranch.methods.ffm._velocity import FlowVelocity
 __all__ = ["FlowServer", "Phase", "Progress"]
 LOG = logging.getLogger(__name__)
 Metrics = dict[str, float | Tensor]
+FEW = 3  # noises for each point, below which more than a few points have none
 SILO_HALF = _silo  # importing the server half registers the silo half
 
 
@@ -194,6 +196,14 @@ def warnings_of(settings: FlowMatching, federation: Federation) -> list[str]:
             f"flow.precision is 'bfloat16', which this {'GPU' if federation.device.type == 'cuda' else 'CPU'} does not"
             " compute networks of images with; they are computed in float32, in more time and memory."
         )
+    if settings.coupling.name == "semidiscrete":
+        noises, points = settings.semidiscrete.noises, sum(federation.sizes.values())
+        if noises < FEW * points:  # they fall on points of equal weight: e^(−noises / points) of these get none
+            found.append(
+                f"semidiscrete.noises is {noises}, and silos hold {points} points (mirror images counted): about"
+                f" {math.exp(-noises / points):.0%} of these will have no noise, and are never trained on. Ten for each"
+                " point leave hardly any out."
+            )
     for sentence in found:
         LOG.info(sentence)
     return found
