@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -81,6 +82,21 @@ def test_a_cell_that_fails_leaves_no_results_and_is_named(tmp_path):
     outcome = reproduce(RECIPE, "smoke", [good, bad], 1, lambda *_: None)
     assert not bad.finished() and outcome.runs == [good.path] and not outcome.ok
     assert "did you mean 'traffic'" in outcome.failures["near few seed 7"]
+
+
+def test_a_scale_for_a_gpu_says_so_where_there_is_none(tmp_path, monkeypatch):
+    scales = {"smoke": {**VALUES["scales"]["smoke"], "gpu": True, "about": "Days on a GPU."}}
+    found = replace(RECIPE, values={**VALUES, "scales": scales})
+    assert found.options("near", "few", "smoke") == RECIPE.options("near", "few", "smoke")
+    one = cell(tmp_path / "c", kind="trafic")
+    for there in (False, True):
+        monkeypatch.setattr("torch.cuda.is_available", lambda there=there: there)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            reproduce(found, "smoke", [one], 1, lambda *_: None)
+        said = [str(warning.message) for warning in caught]
+        assert said == ([] if there else [said[0]])
+        assert there or ("is for a GPU, and torch finds none here" in said[0] and said[0].endswith("Days on a GPU."))
 
 
 def test_cells_that_measure_time_run_last_and_one_at_a_time(tmp_path, monkeypatch):

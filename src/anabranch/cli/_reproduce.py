@@ -68,8 +68,10 @@ def reproduce(
         if not Ranks.here().first:
             return
         outcome = go(found, scale, cells, jobs or os.cpu_count() or 1, watch)
-    for cell, why in outcome.failures.items():
-        console.print(f"[red]{escape(cell)} failed. {escape(why)}[/red]", highlight=False)
+    for why in dict.fromkeys(outcome.failures.values()):  # what several cells want is said once
+        whose = [cell for cell, reason in outcome.failures.items() if reason == why]
+        more = f" and {len(whose) - 3} more" if len(whose) > 3 else ""
+        console.print(f"[red]{escape(', '.join(whose[:3]))}{more} failed. {escape(why)}[/red]", highlight=False)
     records = [check.record() for check in outcome.checks]
     printed = {"rows": outcome.rows, "checks": records, "failures": outcome.failures}
     shown = Presentation()
@@ -84,7 +86,8 @@ def reproduce(
     if not as_json:
         for title, lines in shown.tables:
             print_table(lines, title)
-        print_checks(outcome.checks)
+        if outcome.checks:
+            print_checks(outcome.checks)
     if not outcome.ok:
         raise typer.Exit(1)
 

@@ -13,7 +13,7 @@ from anabranch.methods.ffm import PRESETS
 from anabranch.runs import Config, Row, from_dict, merged, override
 
 SCALES = ("smoke", "small", "paper")
-_ABOUT_A_SCALE = ("about", "seeds", "seeds_of", "methods", "problems")  # all else that a scale says is an option
+_ABOUT_A_SCALE = ("about", "gpu", "seeds", "seeds_of", "methods", "problems")  # all else that a scale says is an option
 _ABOUT_A_PROBLEM = ("methods", "of")  # likewise
 
 

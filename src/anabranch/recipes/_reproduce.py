@@ -15,6 +15,8 @@ from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from anabranch.errors import AnabranchError, BusyError, UsageError
 from anabranch.recipes._checks import Check, run_checks
 from anabranch.recipes._queue import Queue
@@ -158,6 +160,12 @@ def _kept(cells: Sequence[AnyCell]) -> str:
 
 def _reproduced(recipe: Recipe, scale: str, cells: Sequence[AnyCell], jobs: int, watch: Watch) -> Outcome:
     todo = [cell for cell in cells if not cell.finished()]
+    if todo and recipe.scale(scale).get("gpu") and not torch.cuda.is_available():
+        warnings.warn(
+            f"The scale '{scale}' of '{recipe.name}' is for a GPU, and torch finds none here; a CPU takes very much"
+            f" longer. The recipe says of it: {recipe.scale(scale)['about']}",
+            stacklevel=3,
+        )
     failures = _run(todo, cells, jobs, watch) if todo else {}
     done = [cell for cell in cells if cell.finished()]
     rows = [row for cell in done for row in cell.rows()]

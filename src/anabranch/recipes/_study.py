@@ -15,6 +15,7 @@ from anabranch.runs import Row, RunFolder, differences
 from anabranch.runs._config import setting
 
 Lines = list[list[str]]  # of a table, its header first
+COUNTS = ("passes", "batch")  # of what may be set for a machine, those that are numbers of something
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,8 @@ def freed(name: str | None, changes: Sequence[str]) -> dict[str, Any]:
                 " own are trained by 'anabranch train'."
             )
         section, _, option = key.partition(".")
+        if option in COUNTS and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise UsageError(f"{key} is {value}; give a whole number, 1 or more.")
         result.setdefault(section, {})[option] = value
     return result
 

@@ -82,6 +82,9 @@ def test_what_a_machine_needs_otherwise_may_be_set_and_a_finished_cell_stays_one
         ("ffm-cifar10", "flow.rate=1", r"'flow.rate' is not for --set.*flow.passes, flow.compile, sampling.batch"),
         ("ffm-2d", "flow.passes=2", "Nothing can be set here"),
         ("ffm-cifar10", "flow.passes", "write key=value"),
+        ("ffm-cifar10", "sampling.batch=0", "sampling.batch is 0; give a whole number, 1 or more"),
+        ("ffm-cifar10", "inception.batch=2.5", "inception.batch is 2.5; give a whole number"),
+        ("ffm-cifar10", "flow.passes=true", "flow.passes is True; give a whole number"),
     ],
 )
 def test_what_figures_rest_on_is_not_to_be_set(tmp_path, name, change, sentence):
