@@ -120,7 +120,7 @@ def test_no_two_recipes_publish_figures_of_one_problem():
 def test_dopri5_is_for_table_7_and_not_at_small():
     found = recipe("ffm-cifar10")
     for scale, expected in (
-        ("smoke", {"vanilla", "lot"}),
+        ("smoke", {"vanilla", "lot", "got"}),
         ("small", set()),
         ("paper", {"vanilla", "lot", "got", "pooled"}),
     ):
