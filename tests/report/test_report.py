@@ -245,6 +245,7 @@ def test_many_methods_have_looks_of_their_own(runs, tmp_path):
     content = comparison([*folders, runs["icfm"]])
     found = looks(content)
     assert len({(look.color, look.dash) for look in found.values()}) == 13
+    assert len({(look.color, look.marker) for look in found.values()}) == 13  # points have no dash
     assert found["icfm"].dash == "--" and content.methods[-1] == "icfm"
 
 

@@ -44,8 +44,17 @@ def looks(comparison: Comparison) -> dict[str, Look]:
         places = known + [name for name in names if name not in known]
         for i, name in ((places.index(name), name) for name in names):
             dash = "--" if pooled else ("-", ":", "-.")[i // len(palette) % 3]
-            result[name] = Look(palette[i % len(palette)], MARKERS[i % len(MARKERS)], dash)
+            result[name] = Look(palette[i % len(palette)], marker(i), dash)
     return result
+
+
+def marker(number: int) -> str:
+    """The marker of the method of this number: where colours come again, it is another one.
+
+    >>> marker(0), marker(8), marker(9)
+    ('o', 's', '^')
+    """
+    return MARKERS[(number + number // len(FEDERATED)) % len(MARKERS)]
 
 
 def plain(text: str) -> str:

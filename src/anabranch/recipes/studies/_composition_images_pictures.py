@@ -11,7 +11,7 @@ import numpy as np
 from anabranch.data.attributes import AttributeSpace
 from anabranch.recipes._recipe import recipe
 from anabranch.recipes._study import Lines, beside
-from anabranch.report._style import FEDERATED, INK, MARKERS, POOLED, SOFT, style
+from anabranch.report._style import FEDERATED, INK, POOLED, SOFT, marker, style
 from anabranch.runs import Row, RunFolder
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _scatter(rows: list[Row], problems: list[str], word: str) -> Figure:
             point = [_mean(rows, problem, method, f"{what}{word}_novel") for what in ("recall", "precision")]
             if None not in point:
                 color = POOLED[1] if method == "real" else FEDERATED[number % len(FEDERATED)]
-                look: dict[str, Any] = {"color": color, "marker": MARKERS[number % len(MARKERS)], "edgecolor": INK}
+                look: dict[str, Any] = {"color": color, "marker": marker(number), "edgecolor": INK}
                 axes.scatter(*point, s=60, linewidth=0.6, label=NAMES.get(method, method), **look)
         axes.set(title=problem, xlabel="recall, novel", ylabel="precision, novel")
     handles = {label: h for axes in panels for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from anabranch.report._charts import plain_log
-from anabranch.report._style import FEDERATED, MARKERS, SOFT, plain
+from anabranch.report._style import FEDERATED, SOFT, marker, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,7 +99,7 @@ def _label(axes: Axes, places: Sequence[float]) -> None:
 
 def _look(number: int) -> dict[str, Any]:
     """Of a method, by its number among those of the problem: the same in all its pictures."""
-    return {"color": FEDERATED[number % len(FEDERATED)], "marker": MARKERS[number % len(MARKERS)]}
+    return {"color": FEDERATED[number % len(FEDERATED)], "marker": marker(number)}
 
 
 def _plot(axes: Axes, lines: Lines, methods: Sequence[str]) -> None:
