@@ -4,7 +4,9 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -146,6 +148,25 @@ def test_all_methods_have_one_network_and_one_penalty():
     rate = options["experts"]["rate"]
     assert {s.experts.rate for s in found.values()} == {found["additive"].student.rate} == {rate}
     assert found["dcfm-b"].student.rate == rate / 2  # with the penalty its loss jumps at the whole rate
+
+
+def test_terms_apart_have_the_weights_of_novel_samples(tmp_path, monkeypatch):
+    """But for the additive student, whose novel samples are guided by one weight."""
+    asked = []
+    monkeypatch.setattr(study, "sampled", lambda *place: asked.append(place[-1]))
+    look = SimpleNamespace(obeyed=lambda *_: {}, compare=lambda *_: {}, features=lambda x: x)
+    for method, weights in (("ddm+l", [6.0, 3.0]), ("dcfm-a", [6.0, 2.0]), ("additive", [6.0, 3.0])):
+        one = replace(cell(tmp_path, method), options=recipe("dcfm-cmnist").options("dirichlet", method, "small"))
+        scene = SimpleNamespace(
+            real={"novel": SimpleNamespace(codes=torch.zeros(9, 2))}, space=SimpleNamespace(names=())
+        )
+        study._other_ways(None, one, scene, look, torch.device("cpu"))
+        assert [(way.how, way.weights) for way in asked[-4:]] == [
+            ("composed", weights),
+            ("joint", None),
+            ("composed", [1.0, 1.0]),
+            ("guided", [3.0]),
+        ]
 
 
 def test_stages_are_computed_once(everything):

@@ -93,7 +93,8 @@ def _other_ways(mixture: Mixture, cell: StudyCell, found: Scene, look: Eyes, dev
     options, figures = cell.options["others"], Figures()
     y = found.real["novel"].codes[: options["samples"]]
     for name, section in options["ways"].items():
-        x = sampled(mixture, y, cell, found, device, "novel", Way.of(section))
+        same = {"weights": cell.options["novel"].get("weights")} if section.get("weights") == "novel" else {}
+        x = sampled(mixture, y, cell, found, device, "novel", Way.of({**section, **same}))
         figures |= look.obeyed(x, y, found.space.names, f"novel_{name}")
         figures |= look.compare(look.features(x), "novel", f"novel_{name}")
     return figures
