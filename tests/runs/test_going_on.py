@@ -36,8 +36,8 @@ def test_memory_that_runs_out_costs_what_came_after_the_last_checkpoint(tmp_path
 @pytest.mark.parametrize(
     ("place", "sentence"),
     [
-        ("build_silos", r"Lower data.points \(40\), take run.device"),
-        ("evaluate", r"judged, by 64 samples \(evaluation.points\).*'anabranch resume' judges it"),
+        ("build_silos", r"used; lower data.points \(40\), or take run.device = 'cpu', or have other"),
+        ("evaluate", r"'anabranch resume' judges it .* fewer samples \(evaluation.points, 64\)\."),
     ],
 )
 def test_memory_that_runs_out_before_or_after_training_is_said(tmp_path, monkeypatch, place, sentence):

@@ -132,6 +132,16 @@ class TestArchives:
             ("2", 13, (1, 8, 8)),
         ]
 
+    def test_each_archive_has_a_draw_of_its_own(self, files, tmp_path):
+        np.savez(tmp_path / "again.npz", images=np.load(files("north")[0])["images"])
+        first, second = build_silos(config(data={"files": files("north", "again"), "images": 20, "held_out": 0.0}))[0]
+        assert not torch.equal(first.data.bytes, second.data.bytes)
+
+    def test_of_those_that_are_divided_by_an_attribute_none_is_drawn(self, files):
+        data = {"target": files("town")[0], "partition": "attribute", "attribute": "town", "images": 20}
+        with pytest.raises(UsageError, match="whose values are of all; leave one of the two out"):
+            build_silos(config(data=data))
+
     @pytest.mark.parametrize(
         ("names", "kind", "sentence"),
         [
@@ -148,7 +158,7 @@ class TestArchives:
     def test_rows_are_not_mirrored(self, files):
         with pytest.raises(DataError, match=r"holds no array 'images', and data\.images"):
             build_silos(config(data={"files": files("rows"), "images": 0, "flip": "random"}))
-        with pytest.raises(UsageError, match=r"are for images, and data\.files are none"):
+        with pytest.raises(UsageError, match=r"are for images, and what data\.files name is none"):
             config(data={"files": ["a.csv", "b.csv"]})
 
 

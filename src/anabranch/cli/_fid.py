@@ -95,7 +95,8 @@ def _found(name: str) -> Side:
     else:
         raise UsageError(f"'{name}' is no folder, no .npz archive, and no set's split such as cifar10:test.")
     if len(images) < 2:
-        raise DataError(f"'{name}' holds {len(images)} picture; a distance needs two or more on both sides.")
+        held = "1 picture" if len(images) else "no pictures"
+        raise DataError(f"'{name}' holds {held}; a distance needs two or more on both sides.")
     return Side(name, images, split)
 
 

@@ -84,7 +84,7 @@ class Federation:
         """Goes on without these silos; a QuorumError when too few are left."""
         self.absent.update(reasons)
         if len(self.names) < self.quorum:
-            raise QuorumError(_quorum_sentence(self.round, len(self.names), self.quorum, self.absent))
+            raise self._too_few(len(self.names), self.quorum, self.absent)
 
     def open(self, run: str, seed: int) -> None:
         """Introduces the run to every silo and learns sizes, from which λ follows, and the points' dimension."""
@@ -200,7 +200,10 @@ class Federation:
         names = sorted(self.names if to is None else to)
         share = self.participation.share(self.weight, names)
         if len(names) < self.quorum:
-            raise QuorumError(_quorum_sentence(self.round, len(names), self.quorum, {}))
+            raise QuorumError(
+                f"{len(names)} silos were chosen to be asked in round {self.round}, and the quorum is {self.quorum};"
+                " have more of them take part, or lower the quorum."
+            )
         envelope = self._envelope(question, self.sequence + 1)
         if ahead and hasattr(self.engine, "begin"):
             self.engine.begin(question, ahead, self.round + 1)
@@ -217,10 +220,10 @@ class Federation:
         answered = list(replies.answers)
         if len(answered) < self.quorum:
             if len(answered) + len(replies.unsound) < self.quorum:
-                raise QuorumError(_quorum_sentence(self.round, len(answered), self.quorum, replies.failures))
+                raise self._too_few(len(answered), self.quorum, replies.failures)
             error = UnsoundError(
                 f"Of {len(names)} silos {len(answered) or 'none'} gave finite numbers in round {self.round}, and the"
-                f" quorum is {self.quorum}. {_first(replies.failures)} {UnsoundError.ADVICE}"
+                f" quorum is {self.quorum}. {first_few(replies.failures)} {UnsoundError.ADVICE}"
             )
             error.failures = replies.failures
             raise error
@@ -248,14 +251,14 @@ class Federation:
             missing = {name: missing[name] for name in failures}
             if not missing:
                 return {name: answers[name] for name in sorted(answers)}
-        raise QuorumError(_quorum_sentence(self.round, len(answers), len(self.names), failures))
+        raise self._too_few(len(answers), len(self.names), failures)
 
     def keep(self, oldest: int) -> None:
         """Every silo stores its state under this round, and forgets rounds before `oldest`."""
         replies = self.ask(Keep(oldest=oldest))
         needed = len(self.names) if self.insist else self.quorum  # who has not kept may be unable to rewind, later
         if len(replies.answers) < needed:
-            raise QuorumError(_quorum_sentence(self.round, len(replies.answers), needed, replies.failures))
+            raise self._too_few(len(replies.answers), needed, replies.failures)
 
     def rewind(self, number: int, needed: bool = True) -> None:
         """Every silo returns to the state it kept at that round; one that cannot is left out, or ends the run.
@@ -275,20 +278,21 @@ class Federation:
         """What all silos answer, or those who do where the federation does not insist on all."""
         replies = self.ask(question)
         if replies.failures and self.insist:
-            raise QuorumError(_quorum_sentence(self.round, len(replies.answers), len(self.names), replies.failures))
+            raise self._too_few(len(replies.answers), len(self.names), replies.failures)
         self.leave_out(replies.failures)
         return dict(replies.answers)
 
+    def _too_few(self, answered: int, needed: int, failures: Mapping[str, str]) -> QuorumError:
+        """What to say where more answers are needed."""
+        lower = ", or lower the quorum," if needed == self.quorum else ","
+        return QuorumError(
+            f"{answered or 'No'} silo{'' if answered == 1 else 's'} answered in round {self.round}, and {needed}"
+            f" {'is' if needed == 1 else 'are'} needed. {first_few(failures)} Mend or remove the failing silos{lower}"
+            " then resume the run."
+        )
 
-def _quorum_sentence(number: int, answered: int, quorum: int, failures: dict[str, str]) -> str:
-    return (
-        f"{answered or 'No'} silo{'' if answered == 1 else 's'} answered in round {number}, and the quorum is {quorum}."
-        f" {_first(failures)}"
-        " Mend or remove the failing silos, or lower the quorum, then resume the run."
-    )
 
-
-def _first(failures: dict[str, str]) -> str:
+def first_few(failures: Mapping[str, str]) -> str:
     """The reasons of the first few, as sentences."""
     reasons = [reason if reason.endswith(".") else f"{reason}." for reason in failures.values()]
     return " ".join(reasons[:3]) + (f" And {len(reasons) - 3} more." if len(reasons) > 3 else "")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from anabranch.errors import UnsoundError
-from anabranch.federation._federation import Federation
+from anabranch.federation._federation import Federation, first_few
 from anabranch.federation._mean import Mean
 from anabranch.federation._message import Message
 from anabranch.federation._optimizer import OptimizerState
@@ -156,7 +156,7 @@ class Following:
         except UnsoundError as error:
             self._skipped += 1
             self.failures |= error.failures
-            reasons = " ".join(list(error.failures.values())[:3])
+            reasons = first_few(error.failures)
             LOG.warning("Round %d is skipped. %s", self.federation.round, reasons)
             if self._skipped < MOST_SKIPPED:
                 return None

@@ -152,7 +152,7 @@ def _warn(real: FeatureStatistics, other: FeatureStatistics) -> None:
     singular = "" if count > dimension else " Fewer points than dimensions make the covariance singular, too."
     warnings.warn(
         f"A Fréchet distance from {count} points in {dimension} dimensions is clearly too large, by roughly"
-        f" {frechet_bias(real, count):.3g} even for a perfect model; the bias falls like 1/n.{singular} Compare it"
-        " with others of the same number only; in Python extrapolated_frechet takes the bias off.",
+        f" {frechet_bias(real, other.count):.3g} even for a perfect model; the bias falls like 1/n.{singular} Compare"
+        " it with others of the same number only; in Python extrapolated_frechet takes the bias off.",
         stacklevel=3,
     )

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from anabranch.recipes._recipe import Recipe
 from anabranch.recipes._share import round_of, share_of
 from anabranch.recipes._study import StudyCell, StudyRun, freed
 from anabranch.recipes._theory import theory
-from anabranch.recipes._worker import begin_worker, pass_on
+from anabranch.recipes._worker import Said, begin_worker
 from anabranch.runs import Config, Row, RunFolder, merged, train
 
 SCORED = ("flow_images",)  # studies whose samples have an Inception Score where its last layer is given
@@ -198,8 +198,11 @@ def _run(todo: Sequence[AnyCell], cells: Sequence[AnyCell], jobs: int, watch: Wa
     # The dearest first, so that no long cell is left alone at the end; then those that must be alone.
     queue = Queue(sorted(todo, key=lambda cell: (cell.alone, -cell.price)))
     context = multiprocessing.get_context("spawn")
-    said: SimpleQueue[str] = context.SimpleQueue()
-    with ProcessPoolExecutor(jobs, context, initializer=begin_worker, initargs=(os.getpid(), said)) as pool:
+    with (
+        TemporaryDirectory() as folder,
+        ProcessPoolExecutor(jobs, context, initializer=begin_worker, initargs=(os.getpid(), folder)) as pool,
+    ):
+        said = Said(Path(folder))
         running: dict[Future[None], AnyCell] = {}
         watch(cells, [])
         try:
@@ -213,7 +216,7 @@ def _run(todo: Sequence[AnyCell], cells: Sequence[AnyCell], jobs: int, watch: Wa
                         queue.met(cell)
                     elif error:
                         failures[cell.name] = _sentence(error)
-                pass_on(said)
+                said.pass_on()
                 watch(cells, [*running.values(), *queue.with_others])
                 if not running and queue.with_others:
                     time.sleep(1.0)
@@ -221,7 +224,7 @@ def _run(todo: Sequence[AnyCell], cells: Sequence[AnyCell], jobs: int, watch: Wa
             pool.shutdown(wait=True, cancel_futures=True)  # each cell saves a checkpoint on the same Ctrl-C
             raise
         finally:
-            pass_on(said)
+            said.pass_on()
     return failures
 
 

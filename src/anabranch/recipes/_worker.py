@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
 import warnings
-from multiprocessing.queues import SimpleQueue
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
-def begin_worker(parent: int, said: SimpleQueue[str]) -> None:
-    """Called in a worker before its first cell: warnings go to the parent, who knows how to show them."""
+def begin_worker(parent: int, folder: str) -> None:
+    """Called in a worker before its first cell: warnings go to the parent, who knows how to show them.
 
-    def say(message: Warning | str, *place: Any, **more: Any) -> None:
-        said.put(str(message))
+    Through a file of the worker's own, so that none waits for another, whoever is killed and whenever.
+    """
+    place = Path(folder) / str(os.getpid())
+
+    def say(message: Warning | str, *_: Any, **__: Any) -> None:
+        with place.open("a") as file:
+            file.write(json.dumps(str(message)) + "\n")
 
     warnings.showwarning = say
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
-def pass_on(said: SimpleQueue[str]) -> None:
-    """Warns here of what workers have said by now."""
-    while not said.empty():
-        warnings.warn(said.get(), stacklevel=2)
+@dataclass
+class Said:
+    """What workers have written into a folder, as far as it was passed on."""
+
+    folder: Path
+    _read: dict[Path, int] = field(default_factory=dict)
+
+    def pass_on(self) -> None:
+        """Warns here of what workers have said since."""
+        for place in sorted(self.folder.iterdir()):
+            lines = place.read_text().splitlines(keepends=True)
+            whole = [line for line in lines if line.endswith("\n")]  # the last one may be on its way
+            for line in whole[self._read.get(place, 0) :]:
+                warnings.warn(json.loads(line), stacklevel=3)
+            self._read[place] = len(whole)
 
 
 def _end_with(parent: int) -> None:

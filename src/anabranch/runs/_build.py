@@ -265,6 +265,11 @@ def _divide(data: DataSettings) -> dict[str, Points | Pixels]:
     if data.image_set or data.folders:
         points, limit = images_of(data), None
     elif data.target.endswith((".npy", ".npz")):
+        if data.images and data.partition == "attribute":
+            raise UsageError(
+                "data.images takes some of the images, and data.partition is 'attribute', whose values are of all;"
+                " leave one of the two out."
+            )
         points, limit = _load(data, data.target, attribute=_attribute(data)), None
     else:
         if data.points < 1:

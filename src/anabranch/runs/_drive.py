@@ -125,24 +125,26 @@ def _evaluated(config: Config, server: Server, assembly: Assembly, notes: Notes)
 
 def _too_much_data(config: Config) -> str:
     """What helps where data does not fit."""
-    data = config.data
-    less = (
-        f"data.images ({data.images}; 0: all) or data.side ({data.side})"
-        if data.from_file
-        else f"data.points ({data.points})"
-    )
-    return (
-        f"Memory ran out while data was read and brought to where it is used (run.device is '{config.run.device}')."
-        f" Lower {less}, take run.device = 'cpu', or have other programs leave more memory."
-    )
+    data, ways = config.data, []
+    if data.image_set or data.folders:
+        ways.append(f"take fewer data.images ({data.images or 'all'})")
+    elif not data.from_file and not data.source:
+        ways.append(f"lower data.points ({data.points})")
+    if config.run.device != "cpu":
+        ways.append("take run.device = 'cpu'")
+    what = ", or ".join([*ways, "have other programs leave more memory"])
+    return f"Memory ran out while data was read and brought to where it is used; {what}."
 
 
 def _too_many_points(config: Config) -> str:
     """What helps where a trained flow cannot be judged."""
+    ways = [f"fewer samples (evaluation.points, {config.evaluation.points})"]
+    if not config.composes and config.coupling.name == "semidiscrete" and config.evaluation.certify:
+        ways.append(f"fewer noises to certify duals with (evaluation.certify, {config.evaluation.certify} a point)")
     return (
-        f"Memory ran out while what was trained was judged, by {config.evaluation.points} samples (evaluation.points)."
-        " It is trained and kept: 'anabranch sample' draws from it, and 'anabranch resume' judges it once other"
-        " programs leave more memory. Fewer evaluation.points need a new run."
+        "Memory ran out while what was trained was judged. It is trained and kept: 'anabranch sample' draws from it,"
+        " and 'anabranch resume' judges it once other programs leave more memory. A new run could be judged by"
+        f" {' or '.join(ways)}."
     )
 
 

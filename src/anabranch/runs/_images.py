@@ -54,11 +54,14 @@ def alike(parts: dict[str, Held]) -> dict[str, Held]:
             continue
         if shape is None or shapes[first] is None:
             image, other = (first, silo) if shape is None else (silo, first)
-            raise DataError(f"Silo '{image}' holds images, '{other}' points without a shape; bring them into one form.")
+            raise DataError(
+                f"Silo '{image}' holds images, '{other}' points without a shape; give both as an array 'images' of"
+                " bytes, or both as rows 'x'."
+            )
         sizes = [" x ".join(map(str, shapes[of] or ())) for of in (first, silo)]
         raise DataError(
             f"Images of '{first}' are {sizes[0]} (colours, height, width), those of '{silo}' {sizes[1]}; all silos need"
-            " one shape: write data.side, and of folders data.colours."
+            " one shape. data.side makes images smaller, and data.colours turns those of folders grey or coloured."
         )
     return parts
 

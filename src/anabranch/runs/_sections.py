@@ -87,7 +87,7 @@ class DataSettings:
             )
         archives = any(name.endswith(".npz") for name in self.files or (self.target,)) and not self.attributed
         if self.varied and not (self.image_set or self.folders or archives):
-            what = "data.files are none" if self.files else f"data.target is '{self.target}'"
+            what = "what data.files name is none" if self.files else f"data.target is '{self.target}'"
             raise UsageError(
                 f"data.images, data.side, data.crop and data.flip are for images, and {what}; leave them out, or take"
                 f" one of {', '.join(IMAGE_SETS)}, {FOLDER}PATH, or .npz files with an array 'images'."

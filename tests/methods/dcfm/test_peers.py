@@ -10,6 +10,7 @@ from anabranch.errors import QuorumError, RefusedError, UsageError
 from anabranch.federation import Silo
 from anabranch.flow.conditioning import Masking, all_masks, full_penalty, masked, masked_penalty, single_masks
 from anabranch.methods.dcfm import CompositionServer, composition
+from anabranch.methods.dcfm import _peers as peers
 from anabranch.methods.dcfm._peers import (
     Comparison,
     PairComparison,
@@ -24,6 +25,12 @@ from anabranch.methods.experts import Example, Expert, ExpertSettings, example, 
 QUICK = {"steps": 8, "batch": 32, "hidden": 16, "layers": 2}
 WEIGHT = [0.7, 0.1, 0.1, 0.1]
 AS_PRINTED = Comparison(single_masks(2), WEIGHT)
+
+
+def stop():
+    raise RefusedError("seen enough")
+
+
 SCALES = (2, 3, 5)  # of the peers of the first attribute, of the second, and of none
 
 
@@ -177,6 +184,8 @@ class TestLosses:
             (slope,) = torch.autograd.grad(both @ torch.tensor([1.0, 3.0]), own)
             found.append(torch.cat([both.detach(), slope[None]]))
         assert torch.allclose(*found, rtol=1e-5)
+        terms = 3 * compared / 40
+        assert (step.forward, step.backward) == (1 + 2 * terms, 1 + terms)  # of the last one, everywhere
 
 
 class TestPairs:
@@ -206,6 +215,12 @@ class TestPairs:
         assert not bool(theirs[:, 0].any()) and bool(theirs.any())
         second = comparison.masks[1:3, :, 1].T
         assert bool((theirs[:, 1:3] <= second).all()) and bool((theirs[:, 1:3] & second).any())
+
+    def test_each_of_a_pairs_peers_is_asked_about_what_it_has_met_itself(self, comparison):
+        met = torch.zeros(3, 40, 4, dtype=torch.bool)
+        met[1] = True
+        theirs = comparison.routed(met, torch.Generator().manual_seed(0))
+        assert theirs.any(0).tolist() == [False, False, True, True]
 
     def test_a_step_takes_five_passes_whatever_k_is(self, batch, comparison):
         theirs = comparison.routed(torch.ones(3, 40, 4, dtype=torch.bool), torch.Generator().manual_seed(0))
@@ -280,6 +295,23 @@ class TestServer:
         first = asked[:30]  # in the turn of a
         assert {tuple(sorted(set(names))) for names in first} == {(1,), (2,), (1, 2)}
         assert len({tuple(names) for names in first}) == 8
+
+    def test_each_peer_speaks_of_its_own_term_and_of_no_other(self, monkeypatch):
+        """The peers that a step was handed reach the losses in the order of the terms."""
+        seen = []
+        monkeypatch.setattr(peers, "peer_losses", lambda own, fields, *rest: seen.append(fields) or stop())
+        silos = corner_silos()
+        server = CompositionServer(composition("ddm", experts=QUICK), opened(silos))
+        list(server.run())
+        half, own = half_of(silos[0]), server.experts["a"]
+        turn = Turn(half, own, peers.PeerSteps({}, 1, 1.0, 1e-3))
+        handed = [{name: tensor + number for name, tensor in own.items()} for number in (1, 2, 3)]
+        turn.beside(handed, [torch.ones(4, dtype=torch.bool)] * 3)
+        with pytest.raises(RefusedError, match="seen enough"):
+            turn.measure(own, torch.Generator().manual_seed(0))
+        x, t, y = torch.ones(2, 2), torch.tensor([0.5, 0.5]), torch.tensor([[0, 1], [1, 0]])
+        for field, parameters in zip(seen[0], handed, strict=True):
+            assert torch.equal(field(x, t, y), half.field(parameters)(x, t, y))
 
     @pytest.mark.parametrize("broken", ["a", "ab"])
     def test_in_turn_one_may_fail_and_not_all(self, monkeypatch, broken):

@@ -140,6 +140,7 @@ class TestSilentSilo:
         server = CompositionServer(quick(method), opened(silos))
         list(server.run())
         assert not server.coverage.counts["c"].any() and "c" in server.experts
+        assert server.held.withheld == server.coverage.withheld and "c" in server.held.withheld
         y = CORNERS.combinations()
         assert bool(server.mixture().sample(y, torch.Generator().manual_seed(0), 4, dimension=2).x1.isfinite().all())
         others = server.mixture_of_experts()
@@ -206,19 +207,25 @@ def test_a_warm_up_is_the_servers_not_every_rounds():
     assert moved == pytest.approx([0.0025, 0.005, 0.0075, 0.01], rel=1e-2)  # Adam's first step is as long as the rate
 
 
-def test_a_warm_up_is_of_as_many_steps_for_rounds_of_any_length(monkeypatch):
-    """FedFlow's mean rate is that of an expert with as many steps, to the length of a round."""
-    experts = {**QUICK, "steps": 240, "warm_up": 30, "rate": 1e-2, "schedule": "cosine"}
-    settings = composition("fedflow", experts=experts, federated={"rounds": 24, "local_steps": 10})
+@pytest.mark.parametrize("local_steps", [10, 30, 60])
+def test_a_round_has_the_mean_rate_of_as_many_steps_of_an_expert(monkeypatch, local_steps):
+    """So a warm-up counts for as many steps, however long rounds are, and FedFlow trains at its rivals' rate."""
+    experts = {**QUICK, "warm_up": 30, "rate": 1e-2, "schedule": "cosine"}
+    settings = composition(
+        "fedflow", experts=experts, federated={"rounds": 240 // local_steps, "local_steps": local_steps}
+    )
     server = CompositionServer(settings, opened(corner_silos(held={"a": (0, 1, 3)})))
     asked, before = [], server.federation.mean
-    monkeypatch.setattr(
-        server.federation, "mean", lambda question, to: asked.append(question.rate) or before(question, to)
-    )
+
+    def mean(question, to):
+        asked.append(question.rate)
+        return before(question, to)
+
+    monkeypatch.setattr(server.federation, "mean", mean)
     list(server.run())
-    alone, rounds = settings.experts.rule(240), replace(settings.experts, warm_up=3).rule(24)
-    assert asked == [rounds.rate_at(number) for number in range(24)]  # three rounds are 30 steps
-    assert fmean(asked) == pytest.approx(fmean(alone.rate_at(step) for step in range(240)), rel=0.1)
+    alone = [settings.experts.rule(240).rate_at(step) for step in range(240)]
+    assert len(asked) == 240 // local_steps and fmean(asked) == pytest.approx(fmean(alone))
+    assert asked[0] == pytest.approx(fmean(alone[:local_steps])) and asked[0] < 0.8 * max(alone)
 
 
 class TestRefusals:

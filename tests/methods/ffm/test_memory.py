@@ -1,5 +1,6 @@
 """What a run says when memory runs out, and when a device cannot do what was asked for."""
 
+import math
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -87,9 +88,25 @@ def test_a_server_without_trouble_has_no_warnings(lab):
     assert isinstance(server := lab.server(lab.settings(), lab.silos()), FlowServer) and server.warnings == []
 
 
-@pytest.mark.parametrize(("noises", "share"), [(135, "37%"), (270, "14%"), (404, "5%"), (405, "")])
-def test_points_that_will_have_no_noise_are_told_of(lab, noises, share):
-    server = lab.server(lab.settings("semidiscrete", semidiscrete={"noises": noises}), lab.silos())
+@pytest.mark.parametrize(
+    ("coupling", "noises", "share"),
+    [
+        ("semidiscrete", 135, "37%"),
+        ("semidiscrete", 270, "14%"),
+        ("semidiscrete", 405, ""),
+        ("semidiscrete in groups", 135, ""),  # there points are fitted to the very noises that are won
+    ],
+)
+def test_points_that_will_have_no_noise_are_told_of(lab, coupling, noises, share):
+    server = lab.server(lab.settings(coupling, semidiscrete={"noises": noises}), lab.silos())
     assert ["silos hold 135 points" in said and f"about {share} of these" in said for said in server.warnings] == (
         [True] if share else []
     )
+
+
+def test_points_of_silos_that_weigh_little_for_their_size_have_fewer_noises(lab):
+    server = lab.server(lab.settings("semidiscrete", semidiscrete={"noises": 540}), lab.silos())
+    assert warnings_of(server.settings, server.federation) == []
+    server.federation.weight = {"a": 0.02, "b": 0.49, "c": 0.49}
+    (said,) = warnings_of(server.settings, server.federation)
+    assert f"about {60 / 135 * math.exp(-540 * 0.02 / 60):.0%} of these" in said

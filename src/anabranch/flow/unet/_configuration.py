@@ -74,8 +74,8 @@ class Configuration:
         if width > self.head_channels and width % self.head_channels:
             raise UsageError(
                 f"{width} channels cannot be shared by heads of {self.head_channels}. "
-                "Where there is attention, channels times the multiplier must be a multiple of that; change channels,"
-                " or leave attention out there."
+                "Where there is attention, channels times the multiplier must be a multiple of that (the"
+                " lowest level always has it); change channels."
             )
         return max(1, width // self.head_channels)
 

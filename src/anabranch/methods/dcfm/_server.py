@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from statistics import fmean
 
 import torch
@@ -177,11 +176,11 @@ class CompositionServer(Phased):
 
     def _average(self, number: int) -> dict[str, float | Tensor]:
         """FedFlow: one round of local steps, and their average."""
-        experts, federated = self.settings.experts, self.settings.federated
-        # A rate holds for a whole round, and so does each step of a warm-up.
-        warm = replace(experts, warm_up=-(-experts.warm_up // federated.local_steps))
-        rate = warm.rule(federated.rounds).rate_at(number - 1)
-        question = LocalSteps(self.shared, federated.local_steps, rate)
+        steps, rounds = self.settings.federated.local_steps, self.settings.federated.rounds
+        rule = self.settings.experts.rule(rounds * steps)
+        # A rate holds for a whole round: the mean of those that an expert's steps would have.
+        rate = fmean(rule.rate_at(step) for step in range((number - 1) * steps, number * steps))
+        question = LocalSteps(self.shared, steps, rate)
         mean = self.federation.mean(question, self.federation.chosen())
         self.shared, self.failures = mean.reply.parameters, mean.failures
         if number == 1:

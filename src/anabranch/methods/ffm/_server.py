@@ -28,7 +28,7 @@ from anabranch.methods.ffm._velocity import FlowVelocity
 __all__ = ["FlowServer", "Phase", "Progress"]
 LOG = logging.getLogger(__name__)
 Metrics = dict[str, float | Tensor]
-FEW = 3  # noises for each point, below which more than a few points have none
+MOST_LEFT = 0.05  # share of points without a noise that is not worth a word
 SILO_HALF = _silo  # importing the server half registers the silo half
 
 
@@ -196,13 +196,16 @@ def warnings_of(settings: FlowMatching, federation: Federation) -> list[str]:
             f"flow.precision is 'bfloat16', which this {'GPU' if federation.device.type == 'cuda' else 'CPU'} does not"
             " compute networks of images with; they are computed in float32, in more time and memory."
         )
-    if settings.coupling.name == "semidiscrete":
+    if settings.coupling.name == "semidiscrete" and settings.coupling.group <= 1:
         noises, points = settings.semidiscrete.noises, sum(federation.sizes.values())
-        if noises < FEW * points:  # they fall on points of equal weight: e^(−noises / points) of these get none
+        # A silo's points share its weight λ alike, and noises fall on them by chance.
+        each = {name: noises * federation.weight[name] / max(1, size) for name, size in federation.sizes.items()}
+        left = sum(size * math.exp(-each[name]) for name, size in federation.sizes.items()) / max(1, points)
+        if left > MOST_LEFT:
             found.append(
-                f"semidiscrete.noises is {noises}, and silos hold {points} points (mirror images counted): about"
-                f" {math.exp(-noises / points):.0%} of these will have no noise, and are never trained on. Ten for each"
-                " point leave hardly any out."
+                f"semidiscrete.noises is {noises}, and silos hold {points} points, mirror images counted where they are"
+                f" such: about {left:.0%} of these will have no noise, and are never trained on. Ten for each point"
+                " leave hardly any out."
             )
     for sentence in found:
         LOG.info(sentence)
