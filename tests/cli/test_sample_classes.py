@@ -99,8 +99,9 @@ def test_data_without_labels(tmp_path, name):
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_pictures_without_folders_of_classes(tmp_path, apart):
+def test_pictures_without_folders_of_classes(tmp_path, monkeypatch, apart):
     """Two flat folders would be two classes, one a silo."""
+    monkeypatch.setenv("ANABRANCH_DATA", str(tmp_path / "cache"))
     for name in ("north", "south"):
         for number in range(6):
             path = tmp_path / name / (f"{number % 2}/" if apart else "") / f"{number}.png"

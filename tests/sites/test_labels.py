@@ -18,7 +18,8 @@ def test_labels_of_an_archive_that_are_all_0_are_labels_all_the_same(tmp_path, w
     assert silo.labelled is given and not silo.own_classes
 
 
-def test_classes_of_folders_are_counted_by_the_site_itself(tmp_path):
+def test_classes_of_folders_are_counted_by_the_site_itself(tmp_path, monkeypatch):
+    monkeypatch.setenv("ANABRANCH_DATA", str(tmp_path / "cache"))
     write_site(tmp_path / "north", SiteSettings("north", SiteData("folder:pets")))
     for name in ("cats/tom.png", "cats/kit.png", "dogs/rex.png"):
         path = tmp_path / "north" / "pets" / name
