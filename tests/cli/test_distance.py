@@ -104,6 +104,16 @@ def test_silos_of_one_kind_are_grouped(clinics, graph):
     assert {path.name for path in (clinics / "out").iterdir()} == {"cluster.json", "cluster.png"}
 
 
+def test_images_and_rows_of_as_many_numbers_have_a_distance(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", images=images)
+    np.savez(tmp_path / "wide.npz", images=images.reshape(40, 4, 16))
+    np.savez(tmp_path / "rows.npz", x=images.reshape(40, 64) / 127.5 - 1)
+    for other in ("wide", "rows"):
+        rows = found("distance", tmp_path / "images.npz", tmp_path / f"{other}.npz", "--out", tmp_path / "out")
+        assert rows
+
+
 def test_the_labels_of_an_image_set_divide_it(tmp_path):
     pytest.importorskip("sklearn")
     words = ["--data", "digits:test", "--by", "label", "--limit", 16, "--rounds", 1, "--clusters", 2]

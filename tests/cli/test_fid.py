@@ -75,6 +75,15 @@ def test_a_sets_own_pictures_are_at_no_distance(tmp_path):
     assert abs(rows[0]["value"]) < 1e-4 and rows[0]["real"] == len(own)
 
 
+@pytest.mark.filterwarnings("ignore:A Fréchet distance from")
+def test_a_set_is_read_once(tmp_path, monkeypatch):
+    np.savez(tmp_path / "made.npz", images=pictures(0))
+    read = []
+    for module in ("anabranch.data", "anabranch.metrics._reference"):
+        monkeypatch.setattr(f"{module}.load_images", lambda *names: (read.append(names), load_images(*names))[1])
+    assert run(tmp_path / "made.npz", "digits:test").exit_code == 0 and read == [("digits", "test")]
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -107,10 +116,14 @@ def test_pictures_of_different_sizes_are_told_of(tmp_path):
 
 
 def test_memory_that_runs_out_is_said_with_what_to_lower(tmp_path, monkeypatch):
-    def full(*looked):
+    def full(*asked, **named):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(Inception, "features", full)
     np.savez(tmp_path / "made.npz", images=pictures(1))
-    said = " ".join(run(tmp_path / "made.npz", "digits:test", "--batch", "32").output.split())
-    assert "32 at a time. Give a smaller --batch" in said
+    for batch, way in ((32, "give a smaller --batch, or have other programs"), (1, "have other programs")):
+        said = " ".join(run(tmp_path / "made.npz", "digits:test", "--batch", batch).output.split())
+        assert f"while pictures were looked at, {batch} at a time; {way} leave more memory." in said
+    monkeypatch.setattr(Inception, "load", full)
+    said = " ".join(run(tmp_path / "made.npz", "digits:test").output.split())
+    assert "while pictures and the network were read; give fewer pictures, or" in said

@@ -44,6 +44,7 @@ METHODS = ["fedflow", "fedflow+l", "ddm", "ddm+l", "dfd", "dfd+l", "dcfm-a", "dc
 
 def cell(out: Path, method: str, problem="digits-iid", name="dcfm-cmnist", **options) -> StudyCell:
     chosen = merged(recipe(name).options(problem, method, "smoke"), TINY, options)
+    chosen["experts"].pop("steps", None)  # where a recipe has them, instead of a budget
     folder = out / problem / method / "seed-0"
     folder.mkdir(parents=True, exist_ok=True)
     return StudyCell(problem, method, 0, "smoke", chosen, folder, 1)
@@ -126,6 +127,26 @@ def test_a_budget_that_is_used_up_beside_peers_is_refused():
     options = merged(recipe("dcfm-cmnist").options("iid", "dcfm-a", "small"), {"budget": 1200})
     with pytest.raises(UsageError, match="budget is 1200, and 1200 steps are beside peers"):
         settings_of("dcfm-a", options, (3, 28, 28))
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "sentence"),
+    [
+        ("fedflow", {"budget": 6119}, "budget is 6119, which 120 rounds of FedFlow cannot share"),
+        ("fedflow", {"budget": 60}, "budget is 60, which 120 rounds of FedFlow cannot share"),
+        ("ddm", {"experts": {"steps": 77}}, "and so does experts.steps"),
+    ],
+)
+def test_a_budget_that_cannot_be_shared_is_refused(method, change, sentence):
+    options = merged(recipe("dcfm-cmnist").options("iid", method, "small"), change)
+    with pytest.raises(UsageError, match=sentence):
+        settings_of(method, options, (3, 28, 28))
+
+
+def test_a_budget_counts_the_rounds_that_a_preset_has_beside_peers():
+    options = recipe("dcfm-cmnist").options("iid", "dcfm-a", "small")
+    settings = settings_of("dcfm-a", {**options, "peers": {}, "budget": 2000}, (3, 28, 28))
+    assert settings.experts.steps + settings.peers.rounds * settings.peers.steps == 2000 > settings.experts.steps
 
 
 def test_all_methods_have_one_network_and_one_penalty():

@@ -167,7 +167,7 @@ def test_an_outcome_that_no_expert_has_met_is_refused(tmp_path):
     rows = train(forced, tmp_path / "forced", Notes(say=said.append))
     assert any("'horizontal=middle' occurs in no silo" in sentence for sentence in said)
     assert value(rows, "sliced_w2_known") > 0 and value(rows, "sliced_w2_floor") > 0  # of twelve points: no order
-    with pytest.raises(UsageError, match="No expert has met horizontal=middle"):
+    with pytest.raises(UsageError, match="No silo tells of a sample with horizontal=middle"):
         draw_composed(tmp_path / "forced", "horizontal=middle", 3)
     assert len(draw_every(tmp_path / "forced", 2).x) == 8  # the cells of 'middle' are left out
 

@@ -3,10 +3,23 @@
 import pytest
 import torch
 
-from anabranch.errors import ExhaustedError, RunFolderError
-from anabranch.methods.ffm import FlowHalf
+from anabranch.errors import ExhaustedError, QuorumError, RunFolderError
+from anabranch.methods.ffm import FlowHalf, Gradient
 from anabranch.report import write_report
-from anabranch.runs import Notes, RunFolder, from_dict, merged, resume, train
+from anabranch.runs import (
+    Assembly,
+    Notes,
+    RunFolder,
+    _drive,
+    _memory,
+    build_federation,
+    build_silos,
+    from_dict,
+    merged,
+    resume,
+    train,
+)
+from tests.runs.composing import composing
 from tests.runs.tiny import TINY, tiny
 
 
@@ -36,13 +49,11 @@ def test_memory_that_runs_out_costs_what_came_after_the_last_checkpoint(tmp_path
 @pytest.mark.parametrize(
     ("place", "sentence"),
     [
-        ("build_silos", r"used; lower data.points \(40\), or take run.device = 'cpu', or have other"),
+        ("build_silos", r"used; lower data.points \(40\), or have other"),
         ("evaluate", r"'anabranch resume' judges it .* fewer samples \(evaluation.points, 64\)\."),
     ],
 )
 def test_memory_that_runs_out_before_or_after_training_is_said(tmp_path, monkeypatch, place, sentence):
-    from anabranch.runs import _drive
-
     def full(*asked):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
@@ -50,6 +61,64 @@ def test_memory_that_runs_out_before_or_after_training_is_said(tmp_path, monkeyp
         patch.setattr(_drive, place, full)
         train(tiny(), tmp_path / "run")
     assert resume(tmp_path / "run") if place == "evaluate" else train(tiny(), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("data", "device", "sentence"),
+    [
+        ({}, "cuda", r"lower data.points \(40\), or take run.device = 'cpu', or have"),
+        ({"files": ["a.npz"], "target": ""}, "cpu", r"take fewer data.images \(all\), if it is images, or have"),
+        ({"files": ["a.csv"], "target": ""}, "cpu", "is used; have other programs"),
+    ],
+)
+def test_what_helps_where_data_does_not_fit(monkeypatch, data, device, sentence):
+    monkeypatch.setattr(_memory, "device_of", lambda config: torch.device(device))
+    with pytest.raises(ExhaustedError, match=sentence), _memory.spared_data(tiny(data=data)):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "sentence"),
+    [
+        ("CompositionServer", {"method": "ddm"}, r"'ddm' was trained.*resume.*experts.batch \(16\) or experts.hidden"),
+        ("CompositionServer", {"method": "dcfm-b"}, r"experts.batch \(16\), student.batch \(16\) or experts.hidden"),
+        ("compare", {"method": "fedwad"}, r"data sets were compared; lower distance.support \(100\)"),
+    ],
+)
+def test_memory_that_runs_out_beside_flows_is_said(tmp_path, monkeypatch, place, change, sentence):
+    def full(*asked):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(_drive, place, full)
+    config = tiny(method="fedwad") if place == "compare" else composing(change["method"])
+    with pytest.raises(ExhaustedError, match=sentence):
+        train(config, tmp_path / "run")
+
+
+def test_a_run_may_go_on_with_a_lower_quorum_until_it_is_finished(tmp_path):
+    def simulated(config, folder):
+        silos, _ = build_silos(config, folder.path)
+        answer = silos[0].answer
+
+        def failing(envelope):
+            if isinstance(envelope.question, Gradient) and envelope.round > 7:
+                raise RuntimeError("gone")
+            return answer(envelope)
+
+        silos[0].answer = failing
+        return Assembly(build_federation(config, silos))
+
+    def settings(quorum):
+        return tiny(federation={"fused": False, "quorum": quorum})
+
+    with pytest.raises(QuorumError, match="go on from the last checkpoint with a lower quorum"):
+        train(settings(2), tmp_path, assemble=simulated)
+    rows = train(settings(1), tmp_path, assemble=simulated)
+    lines = RunFolder(tmp_path).metrics()
+    assert {line["round"]: line["answered"] for line in lines} == dict.fromkeys(range(8, 13), 1)  # where one failed
+    with pytest.raises(RunFolderError, match=r"another run: federation\.quorum is 1 there and 2 now"):
+        train(settings(2), tmp_path, assemble=simulated)
+    assert train(settings(1), tmp_path) == rows
 
 
 def test_a_network_that_is_too_large_is_said(tmp_path, monkeypatch):

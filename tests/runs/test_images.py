@@ -85,6 +85,7 @@ def test_what_does_not_fit_the_set_is_refused(sections, kind, sentence):
         ({"data": {"flip": "up"}}, "way of flipping images 'up'"),
         ({"data": {"side": -1}}, "neither can be negative"),
         ({"data": {"target": "moons"}}, "are for images, and data.target is 'moons'"),
+        ({"data": {"target": "x.npz", "attributes": ["town"], "flip": "random"}}, "have attributes: they are taken as"),
         ({"run": {"device": "tpu"}}, "device 'tpu'"),
     ],
 )
@@ -150,10 +151,34 @@ class TestArchives:
             (("north", "rows"), DataError, "Silo 'north' holds images, 'rows' points without a shape"),
         ],
     )
-    def test_of_another_shape_are_refused(self, files, names, kind, sentence):
+    def test_of_another_shape_are_refused(self, files, names, kind, sentence, tmp_path):
         """As many numbers, in other rows: nothing else would notice."""
+        settings = config(data={"files": files(*names), "images": 0})
         with pytest.raises(kind, match=sentence):
-            build_silos(config(data={"files": files(*names), "images": 0}))
+            build_silos(settings)
+        if len(names) > 1:
+            with pytest.raises(kind, match=sentence):
+                write_sites(settings, tmp_path / "sites")
+
+    @pytest.mark.parametrize(
+        ("images", "sentence"),
+        [
+            (np.zeros((40, 0, 8), np.uint8), r"'odd.npz' holds images of shape \(40, 0, 8\): none has a pixel"),
+            (np.zeros((0, 8, 8), np.uint8), "'odd.npz' holds no images"),
+            (np.zeros((1, 8, 8), np.uint8), "Silo 'odd' holds 1 image; .*at least [23] are needed"),
+        ],
+    )
+    @pytest.mark.parametrize("held_out", [0.0, 0.2])
+    def test_without_pixels_or_with_too_few_of_them_are_refused_by_name(self, tmp_path, images, sentence, held_out):
+        np.savez(tmp_path / "odd.npz", images=images)
+        with pytest.raises(DataError, match=sentence):
+            build_silos(config(data={"files": [str(tmp_path / "odd.npz")], "images": 0, "held_out": held_out}))
+
+    def test_two_are_too_few_where_one_is_held_out(self, tmp_path):
+        np.savez(tmp_path / "odd.npz", images=np.zeros((2, 8, 8), np.uint8))
+        chosen = {"files": [str(tmp_path / "odd.npz")], "images": 0, "held_out": 0.2}
+        with pytest.raises(DataError, match=r"Silo 'odd' holds 2 images; with data\.held_out at least 3 are needed"):
+            build_silos(config(data=chosen))
 
     def test_rows_are_not_mirrored(self, files):
         with pytest.raises(DataError, match=r"holds no array 'images', and data\.images"):

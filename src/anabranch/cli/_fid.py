@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,12 +45,15 @@ def fid(
     from anabranch.metrics._fid_report import BLOCKS
     from anabranch.runs import Computing
 
-    inception = Inception.load(device=Computing(device=device).place(images=True))
-    there, here = _found(real), _found(made)  # both, before the long look at either
+    with _spared("pictures and the network were read", "give fewer pictures"):
+        inception = Inception.load(device=Computing(device=device).place(images=True))
+        there, here = _found(real), _found(made)  # both, before the long look at either
     _say_sizes(here, there)
-    with spared(lambda: f"Memory ran out while pictures were looked at, {batch} at a time. Give a smaller --batch."):
+    smaller = ["give a smaller --batch"] if batch > 1 else []
+    with _spared(f"pictures were looked at, {batch} at a time", *smaller):
         held, drawn = there.looked_at(inception, batch), here.looked_at(inception, batch)
-        assert drawn.features is not None  # only who keeps statistics alone has none
+    assert drawn.features is not None  # only who keeps statistics alone has none
+    with _spared("pictures were compared", "give fewer of them"):
         rows = fid_report(drawn.features, {"real": held})
     if as_json:
         typer.echo(json.dumps({"made": made, "real": real, "rows": rows}))
@@ -76,7 +79,7 @@ class Side:
 
         with _bar(self.name) as progress:
             if self.split is not None:
-                return reference(*self.split, inception, batch=batch, progress=progress)
+                return reference(*self.split, inception, images=self.images, batch=batch, progress=progress)
             return Reference.of(inception.features(self.images, batch, progress))
 
 
@@ -109,6 +112,13 @@ def _say_sizes(made: Side, real: Side) -> None:
             " FID; make them equally large first, unless that is what you want to know.",
             stacklevel=2,
         )
+
+
+def _spared(what: str, *ways: str) -> AbstractContextManager[None]:
+    """Within, memory that runs out becomes a sentence."""
+    return spared(
+        lambda: f"Memory ran out while {what}; {', or '.join([*ways, 'have other programs leave more memory'])}."
+    )
 
 
 @contextmanager

@@ -138,6 +138,8 @@ def load_samples(path: str | Path, attribute: str = "") -> Points | Pixels:
     _only(arrays, {"images", "label", attribute}, path.name)
     images = torch.from_numpy(numpy.ascontiguousarray(_colours_first(arrays["images"], path.name)))
     count, colours, height, width = images.shape
+    if not count:
+        raise DataError(f"'{path.name}' holds no images; at least 1 is needed.")
     return Pixels(images.flatten(1), _label(arrays, count, path.name), (colours, height, width))
 
 
@@ -230,4 +232,6 @@ def _colours_first(images: numpy.ndarray, name: str) -> numpy.ndarray:
             f"'{name}' holds images of shape {images.shape} and type {images.dtype}; they must be bytes (uint8), with"
             " sides (n, height, width) or (n, height, width, colours), of one colour or three."
         )
+    if 0 in images.shape[1:]:
+        raise DataError(f"'{name}' holds images of shape {images.shape}: none has a pixel.")
     return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)

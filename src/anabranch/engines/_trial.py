@@ -11,7 +11,7 @@ from anabranch import seeds
 from anabranch.data import Pixels, save_images
 from anabranch.data.attributes import save_attributed
 from anabranch.errors import UsageError
-from anabranch.runs import Config, attributed_parts, points_of, tables_of
+from anabranch.runs import Config, alike, attributed_parts, points_of, tables_of
 from anabranch.sites import SiteData, SitePolicy, SitePrivacy, SiteSettings, kinds_of, write_site
 
 ROUNDS = 10**9  # a trial's sites bind nobody: their policy lists kinds, and limits what the run's own settings limit
@@ -47,7 +47,7 @@ def _write_data(config: Config, root: Path) -> dict[str, SiteData]:
         for name, table in tables_of(config.data).items():
             table.write(_own_folder(root, name) / "data.csv")
         return dict.fromkeys(tables_of(config.data), SiteData("data.csv"))
-    parts, held = points_of(config.data), SiteData("data.npz")
+    parts, held = alike(points_of(config.data)), SiteData("data.npz")
     for name, points in parts.items():
         file = _own_folder(root, name) / "data.npz"
         if isinstance(points, Pixels):

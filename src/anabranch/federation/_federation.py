@@ -84,7 +84,7 @@ class Federation:
         """Goes on without these silos; a QuorumError when too few are left."""
         self.absent.update(reasons)
         if len(self.names) < self.quorum:
-            raise self._too_few(len(self.names), self.quorum, self.absent)
+            raise self._too_few(len(self.names), self.absent)
 
     def open(self, run: str, seed: int) -> None:
         """Introduces the run to every silo and learns sizes, from which λ follows, and the points' dimension."""
@@ -201,7 +201,8 @@ class Federation:
         share = self.participation.share(self.weight, names)
         if len(names) < self.quorum:
             raise QuorumError(
-                f"{len(names)} silos were chosen to be asked in round {self.round}, and the quorum is {self.quorum};"
+                f"{_silos(len(names))} {'was' if len(names) == 1 else 'were'} chosen to be asked in round"
+                f" {self.round}, and the quorum is {self.quorum};"
                 " have more of them take part, or lower the quorum."
             )
         envelope = self._envelope(question, self.sequence + 1)
@@ -220,10 +221,10 @@ class Federation:
         answered = list(replies.answers)
         if len(answered) < self.quorum:
             if len(answered) + len(replies.unsound) < self.quorum:
-                raise self._too_few(len(answered), self.quorum, replies.failures)
+                raise self._too_few(len(answered), replies.failures)
             error = UnsoundError(
-                f"Of {len(names)} silos {len(answered) or 'none'} gave finite numbers in round {self.round}, and the"
-                f" quorum is {self.quorum}. {first_few(replies.failures)} {UnsoundError.ADVICE}"
+                f"Of {_silos(len(names))} {len(answered) or 'none'} gave finite numbers in round {self.round}, and"
+                f" the quorum is {self.quorum}. {first_few(replies.failures)} {UnsoundError.ADVICE}"
             )
             error.failures = replies.failures
             raise error
@@ -239,8 +240,8 @@ class Federation:
 
         The repetition stands at the same place of the run, so that a silo whose reply was lost only repeats it.
         """
-        missing = dict.fromkeys(self.names, question) if isinstance(question, Message) else dict(question)
-        answers: dict[str, Message] = {}
+        asked = dict.fromkeys(self.names, question) if isinstance(question, Message) else dict(question)
+        missing, answers = asked, dict[str, Message]()
         failures: dict[str, str] = {}
         place = self.sequence
         for _ in range(tries):
@@ -251,14 +252,14 @@ class Federation:
             missing = {name: missing[name] for name in failures}
             if not missing:
                 return {name: answers[name] for name in sorted(answers)}
-        raise self._too_few(len(answers), len(self.names), failures)
+        raise self._too_few(len(answers), failures, everyone=len(asked))
 
     def keep(self, oldest: int) -> None:
         """Every silo stores its state under this round, and forgets rounds before `oldest`."""
         replies = self.ask(Keep(oldest=oldest))
-        needed = len(self.names) if self.insist else self.quorum  # who has not kept may be unable to rewind, later
-        if len(replies.answers) < needed:
-            raise self._too_few(len(replies.answers), needed, replies.failures)
+        everyone = len(self.names) if self.insist else 0  # who has not kept may be unable to rewind, later
+        if len(replies.answers) < (everyone or self.quorum):
+            raise self._too_few(len(replies.answers), replies.failures, everyone)
 
     def rewind(self, number: int, needed: bool = True) -> None:
         """Every silo returns to the state it kept at that round; one that cannot is left out, or ends the run.
@@ -278,18 +279,23 @@ class Federation:
         """What all silos answer, or those who do where the federation does not insist on all."""
         replies = self.ask(question)
         if replies.failures and self.insist:
-            raise self._too_few(len(replies.answers), len(self.names), replies.failures)
+            raise self._too_few(len(replies.answers), replies.failures, everyone=len(self.names))
         self.leave_out(replies.failures)
         return dict(replies.answers)
 
-    def _too_few(self, answered: int, needed: int, failures: Mapping[str, str]) -> QuorumError:
-        """What to say where more answers are needed."""
-        lower = ", or lower the quorum," if needed == self.quorum else ","
+    def _too_few(self, answered: int, failures: Mapping[str, str], everyone: int = 0) -> QuorumError:
+        """What to say where more answers are needed: the quorum's, or everyone's of so many."""
+        needed = everyone or self.quorum
+        lower = ", or go on from the last checkpoint with a lower quorum" if needed > 1 and not everyone else ""
         return QuorumError(
-            f"{answered or 'No'} silo{'' if answered == 1 else 's'} answered in round {self.round}, and {needed}"
-            f" {'is' if needed == 1 else 'are'} needed. {first_few(failures)} Mend or remove the failing silos{lower}"
-            " then resume the run."
+            f"{_silos(answered)} answered in round {self.round}, and {needed}"
+            f" {'is' if needed == 1 else 'are'} needed. {first_few(failures)} Mend the failing silos, then resume the"
+            f" run{lower}."
         )
+
+
+def _silos(number: int) -> str:
+    return f"{number or 'No'} silo{'' if number == 1 else 's'}"
 
 
 def first_few(failures: Mapping[str, str]) -> str:

@@ -282,4 +282,5 @@ def _check(points: Points | Pixels, owner: str) -> None:
     if not isinstance(points, Pixels):
         check_points(points.x, owner)
     elif len(points.bytes) < 2:
-        raise DataError(f"{owner} holds {len(points.bytes)} images; at least 2 are needed.")
+        held = "1 image" if len(points.bytes) == 1 else "no images"
+        raise DataError(f"{owner} holds {held}; at least 2 are needed.")

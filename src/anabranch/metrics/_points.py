@@ -12,7 +12,7 @@ def as_points(x: Tensor, name: str) -> Tensor:
     """x (n, ...) as (n, d) in float64: a metric's rounding must stay below what it measures."""
     if x.dim() < 2:
         raise UsageError(
-            f"{name} has shape {tuple(x.shape)}, but points are rows. Give (n, d), or {name}[:, None] for numbers."
+            f"{name} has shape {tuple(x.shape)}, but points are rows. Give (n, d), or x[:, None] of numbers x."
         )
     if x.shape[0] == 0:
         raise DataError(f"{name} holds no points, so there is nothing to measure. Give at least one.")

@@ -31,7 +31,7 @@ from anabranch.runs._evaluate import Evaluation, Row, evaluate
 from anabranch.runs._export import ExportedFlow, export, load_exported
 from anabranch.runs._export_composition import ExportedComposition
 from anabranch.runs._folder import Checkpoint, RunFolder, environment
-from anabranch.runs._images import device_of, images_of, read_folders
+from anabranch.runs._images import alike, device_of, images_of, read_folders
 from anabranch.runs._notes import Notes
 from anabranch.runs._sample import draw_samples, open_flow
 from anabranch.runs._sample_composition import Chosen, ComposedSamples, draw_composed, draw_every, open_chosen
@@ -64,6 +64,7 @@ __all__ = [
     "RunFolder",
     "Sampling",
     "Written",
+    "alike",
     "attributed_parts",
     "build_federation",
     "build_silos",

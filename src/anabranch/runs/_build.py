@@ -88,7 +88,7 @@ def build_silos(
     if data.tables:
         parts, encoder = _encoded(data, tables_of(data), ledger or Ledger())
     else:
-        parts = points_of(data)
+        parts = alike(points_of(data))
     if data.pooled:
         parts = {"pooled": _pooled(list(parts.values()))}
     for points in parts.values():
@@ -153,7 +153,7 @@ def points_of(data: DataSettings) -> dict[str, Points | Pixels]:
     if data.files and data.folders:
         return dict(images_of_silos(data, _by_silo(data.files)))
     if data.files:
-        return alike({silo: _load(data, name, silo) for silo, name in _by_silo(data.files).items()})
+        return {silo: _load(data, name, silo) for silo, name in _by_silo(data.files).items()}
     return _divide(data)
 
 
@@ -241,6 +241,11 @@ def _silo(
     if not isinstance(points, Pixels):
         points = Points(check_points(points.x, f"Silo '{name}'"), points.label)
     if config.data.held_out:
+        if len(points) < 3:
+            raise DataError(
+                f"Silo '{name}' holds {len(points)} {'image' if isinstance(points, Pixels) else 'point'}"
+                f"{'s' * (len(points) > 1)}; with data.held_out at least 3 are needed, two of them to train on."
+            )
         parts = split(len(points), config.data.held_out, seeds.generator(config.data.seed, "held out", name))
         kept, points = points[parts.held_out], points[parts.train]
         held_out, held_out_label = kept.x, kept.label

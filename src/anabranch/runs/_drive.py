@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from anabranch.errors import CheckpointError, RunFolderError, UsageError, spared
+from anabranch.errors import CheckpointError, RunFolderError, UsageError
 from anabranch.federation import ALONE, Federation, Ledger, Ranks
 from anabranch.methods.dcfm import CompositionServer
 from anabranch.methods.ffm import FlowServer
@@ -22,6 +22,7 @@ from anabranch.runs._evaluate import Evaluation, Row, evaluate
 from anabranch.runs._evaluate_composition import evaluate_composition
 from anabranch.runs._folder import Checkpoint, RunFolder
 from anabranch.runs._images import device_of
+from anabranch.runs._memory import spared_data, spared_judging, spared_method
 from anabranch.runs._notes import Notes
 from anabranch.runs._onlooker import begun
 from anabranch.runs._rounds import train_rounds
@@ -79,10 +80,12 @@ def _run(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble, ra
         torch.set_num_threads(config.run.threads)
     if config.compares:
         federation = _assembled(config, folder, assemble).federation
-        return compare(config, folder, federation, run_name(config, folder), notes.progress)
+        with spared_method(config):
+            return compare(config, folder, federation, run_name(config, folder), notes.progress)
     assembly = _assembled(config, folder, assemble)
-    server, done = _restore(config, folder, notes, assembly)
-    seconds = train_rounds(config, folder, server, done, notes, assembly)
+    with spared_method(config):
+        server, done = _restore(config, folder, notes, assembly)
+        seconds = train_rounds(config, folder, server, done, notes, assembly)
     if ranks.count > 1:
         ranks.leave()
         if not ranks.first:
@@ -99,7 +102,7 @@ def _run(config: Config, folder: RunFolder, notes: Notes, assemble: Assemble, ra
 
 def _assembled(config: Config, folder: RunFolder, assemble: Assemble) -> Assembly:
     """The silos, brought together; what tables were encoded with is kept."""
-    with spared(lambda: _too_much_data(config)):
+    with spared_data(config):
         assembly = assemble(config, folder)
     if assembly.encoder is not None and not (folder.path / "encoder.json").exists():
         folder.write_json("encoder.json", json.loads(assembly.encoder.to_json()))
@@ -117,35 +120,10 @@ def _all_here(config: Config, folder: RunFolder, assembly: Assembly) -> tuple[As
 
 
 def _evaluated(config: Config, server: Server, assembly: Assembly, notes: Notes) -> Evaluation:
-    with spared(lambda: _too_many_points(config)):
+    with spared_judging(config):
         if isinstance(server, CompositionServer):
             return evaluate_composition(config, server, server.shape or config.experts.shape)
         return evaluate(config, server, assembly.silos, notes.judged)
-
-
-def _too_much_data(config: Config) -> str:
-    """What helps where data does not fit."""
-    data, ways = config.data, []
-    if data.image_set or data.folders:
-        ways.append(f"take fewer data.images ({data.images or 'all'})")
-    elif not data.from_file and not data.source:
-        ways.append(f"lower data.points ({data.points})")
-    if config.run.device != "cpu":
-        ways.append("take run.device = 'cpu'")
-    what = ", or ".join([*ways, "have other programs leave more memory"])
-    return f"Memory ran out while data was read and brought to where it is used; {what}."
-
-
-def _too_many_points(config: Config) -> str:
-    """What helps where a trained flow cannot be judged."""
-    ways = [f"fewer samples (evaluation.points, {config.evaluation.points})"]
-    if not config.composes and config.coupling.name == "semidiscrete" and config.evaluation.certify:
-        ways.append(f"fewer noises to certify duals with (evaluation.certify, {config.evaluation.certify} a point)")
-    return (
-        "Memory ran out while what was trained was judged. It is trained and kept: 'anabranch sample' draws from it,"
-        " and 'anabranch resume' judges it once other programs leave more memory. A new run could be judged by"
-        f" {' or '.join(ways)}."
-    )
 
 
 def _restore(config: Config, folder: RunFolder, notes: Notes, assembly: Assembly) -> tuple[Server, int]:

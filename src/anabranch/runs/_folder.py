@@ -74,12 +74,14 @@ class RunFolder:
             yield
 
     def begin(self, config: Config) -> None:
-        """Writes the config of a new run, or makes sure that the folder holds one with the same result."""
+        """Writes the config of a new run, or makes sure that the folder holds one that may go on with this config."""
         if (self.path / "config.json").exists():
             started = self.finished or self.checkpoints()
-            if started and _result(old := self.config()) != _result(config):
+            old = self.config() if started else config
+            was, now = (_settled(each, self.finished) for each in (old, config))
+            if was != now:
                 raise RunFolderError(
-                    f"{self.path} holds another run: {differences(old.to_dict(), config.to_dict())}. Choose another"
+                    f"{self.path} holds another run: {differences(was.to_dict(), now.to_dict())}. Choose another"
                     " folder with --out, or continue that run with 'anabranch resume'."
                 )
             if self.finished or (started and old == config):
@@ -179,9 +181,11 @@ class RunFolder:
         return self.path / "checkpoints" / f"round-{number:08d}.checkpoint"
 
 
-def _result(config: Config) -> Config:
-    """The config without what only changes how a result is computed: that may differ when a run goes on."""
-    return replace(config, flow=replace(config.flow, passes=1, compile="auto"))
+def _settled(config: Config, finished: bool) -> Config:
+    """The config without what may be given anew: how a result is computed and, until it is there, the quorum."""
+    quorum = config.federation.quorum if finished else 1
+    flow, federation = replace(config.flow, passes=1, compile="auto"), replace(config.federation, quorum=quorum)
+    return replace(config, flow=flow, federation=federation)
 
 
 def environment() -> dict[str, str]:

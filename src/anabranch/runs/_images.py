@@ -41,7 +41,7 @@ def images_of_silos(data: DataSettings, names: Mapping[str, str]) -> dict[str, P
 
 def as_told(found: Pixels, data: DataSettings, name: str, silo: str = "") -> Pixels:
     """The images of an archive of that name: all, or `data.images` of them, as small as the settings say."""
-    images = ImageSet(found.bytes.reshape(-1, *found.shape), found.labels, ())
+    images = ImageSet(found.bytes.reshape(len(found.bytes), *found.shape), found.labels, ())
     return _pixels(_some(images, data, name, silo), data.side)
 
 

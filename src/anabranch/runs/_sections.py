@@ -85,7 +85,12 @@ class DataSettings:
                 "data.colours is for folders of pictures, and there is none; leave it out, or write"
                 f' target = "{FOLDER}PATH".'
             )
-        archives = any(name.endswith(".npz") for name in self.files or (self.target,)) and not self.attributed
+        archives = any(name.endswith(".npz") for name in self.files or (self.target,))
+        if self.varied and self.attributed:
+            raise UsageError(
+                "data.images, data.side, data.crop and data.flip are for images alone, and these samples have"
+                " attributes: they are taken as they lie. Leave them out."
+            )
         if self.varied and not (self.image_set or self.folders or archives):
             what = "what data.files name is none" if self.files else f"data.target is '{self.target}'"
             raise UsageError(

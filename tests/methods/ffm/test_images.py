@@ -79,7 +79,7 @@ def test_a_part_of_the_images_can_be_held_out():
 
 
 def test_one_image_is_not_enough():
-    with pytest.raises(DataError, match="holds 1 images; at least 2 are needed"):
+    with pytest.raises(DataError, match="holds 1 image; at least 2 are needed"):
         Silo("a", Pixels(torch.zeros(1, 9, dtype=torch.uint8), torch.zeros(1), SHAPE))
 
 

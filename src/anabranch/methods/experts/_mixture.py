@@ -142,20 +142,15 @@ class Mixture:
         return integrate(conditioned(self.field(y, how, weights, until), y.to(x0.device)), x0, nfe, solver)
 
     def _check(self, y: Tensor) -> None:
-        """Refuses an outcome that no expert has met."""
+        """Refuses an outcome that no silo tells of."""
         space = self.coverage.space
         for place, ((name, outcomes), seen) in enumerate(zip(space.attributes, _seen(self.coverage), strict=True)):
             asked = torch.unique(y[:, place][y[:, place] != NULL])
             lost = [outcomes[code] for code in asked.tolist() if not seen[code]]
             if lost:
-                outcome = f"{name}={lost[0]}"
-                if self.coverage.withheld:
-                    raise UsageError(
-                        f"No silo tells of a sample with {outcome}, so it is not known which expert to ask: a count"
-                        " below a silo's smallest_group is told as 0. Lower it there, or sample what silos tell of."
-                    )
                 raise UsageError(
-                    f"No expert has met {outcome}, so nothing is known of it; sample what some silo has seen."
+                    f"No silo tells of a sample with {name}={lost[0]}, so nothing is known of it; sample what silos"
+                    " tell of. (A count below a silo's smallest_group is told as 0.)"
                 )
 
 

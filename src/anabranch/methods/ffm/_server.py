@@ -196,7 +196,7 @@ def warnings_of(settings: FlowMatching, federation: Federation) -> list[str]:
             f"flow.precision is 'bfloat16', which this {'GPU' if federation.device.type == 'cuda' else 'CPU'} does not"
             " compute networks of images with; they are computed in float32, in more time and memory."
         )
-    if settings.coupling.name == "semidiscrete" and settings.coupling.group <= 1:
+    if here and settings.coupling.name == "semidiscrete" and settings.coupling.group <= 1:  # sites group points
         noises, points = settings.semidiscrete.noises, sum(federation.sizes.values())
         # A silo's points share its weight λ alike, and noises fall on them by chance.
         each = {name: noises * federation.weight[name] / max(1, size) for name, size in federation.sizes.items()}
@@ -204,8 +204,8 @@ def warnings_of(settings: FlowMatching, federation: Federation) -> list[str]:
         if left > MOST_LEFT:
             found.append(
                 f"semidiscrete.noises is {noises}, and silos hold {points} points, mirror images counted where they are"
-                f" such: about {left:.0%} of these will have no noise, and are never trained on. Ten for each point"
-                " leave hardly any out."
+                f" such: about {left:.0%} of these will have no noise, and are never trained on, unless their silo"
+                " answers for groups of them. Ten for each point leave hardly any out."
             )
     for sentence in found:
         LOG.info(sentence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,34 +30,35 @@ def settings_of(method: str, options: Mapping[str, Any], shape: Sequence[int]) -
     for name in ("federated", "peers", "student", "mixture"):
         if name in preset:
             sections[name] = dict(options.get(name, {}))
-    if "budget" in options:
-        within_budget(options["budget"], sections)
     if "experts" in preset:
         sections["experts"].setdefault("penalty", options["penalty"])
     for name in ("peers", "student"):
         if name in preset and "penalty" not in preset[name]:
             sections[name].setdefault("penalty", options["penalty"])
-    return composition(method, **sections)
+    settings = composition(method, **sections)
+    if "budget" not in options:
+        return settings
+    if "steps" in options["experts"]:
+        raise UsageError("budget says how many steps silos take, and so does experts.steps; leave one of them out.")
+    return within_budget(options["budget"], settings)
 
 
-def within_budget(budget: int, sections: dict[str, Any]) -> None:
+def within_budget(budget: int, settings: Composition) -> Composition:
     """Shares out a silo's steps: Stage I has what those beside peers leave, and rounds of FedFlow are of equal length.
 
     A method that trains its experts in two stages would otherwise have trained them longer than its rivals. What a
     student takes at the server is not a silo's.
 
-    >>> sections = {"experts": {}, "peers": {"rounds": 4, "steps": 300}}
-    >>> within_budget(6000, sections)
-    >>> sections["experts"]["steps"]
+    >>> within_budget(6000, composition("dcfm-a", peers={"rounds": 4, "steps": 300})).experts.steps
     4800
     """
-    peers = sections.get("peers", {})
-    beside = peers.get("rounds", 0) * peers.get("steps", 0)
+    beside, rounds = settings.peers.rounds * settings.peers.steps, settings.federated.rounds
     if beside >= budget:
         raise UsageError(f"budget is {budget}, and {beside} steps are beside peers: none is left for Stage I.")
-    sections["experts"]["steps"] = budget - beside
-    if "federated" in sections:
-        sections["federated"]["local_steps"] = budget // sections["federated"]["rounds"]
+    if rounds and (budget < rounds or budget % rounds):
+        raise UsageError(f"budget is {budget}, which {rounds} rounds of FedFlow cannot share; give a multiple of them.")
+    federated = replace(settings.federated, local_steps=budget // rounds) if rounds else settings.federated
+    return replace(settings, experts=replace(settings.experts, steps=budget - beside), federated=federated)
 
 
 def trained(cell: StudyCell, scene: Scene, device: torch.device, told: Told) -> stages.Trained:
