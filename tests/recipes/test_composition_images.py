@@ -135,6 +135,7 @@ def test_a_budget_that_is_used_up_beside_peers_is_refused():
         ("fedflow", {"budget": 6119}, "budget is 6119, which 120 rounds of FedFlow cannot share"),
         ("fedflow", {"budget": 60}, "budget is 60, which 120 rounds of FedFlow cannot share"),
         ("ddm", {"experts": {"steps": 77}}, "and so does experts.steps"),
+        ("fedflow", {"federated": {"local_steps": 7}}, "and so does federated.local_steps"),
     ],
 )
 def test_a_budget_that_cannot_be_shared_is_refused(method, change, sentence):

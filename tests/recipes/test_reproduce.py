@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from anabranch.recipes import cells_of, recipe, reproduce
+from anabranch.recipes import _worker, cells_of, recipe, reproduce
 from anabranch.recipes._reproduce import _work
 from anabranch.runs import RunFolder
 
@@ -121,3 +121,18 @@ def test_what_a_worker_warns_of_is_said_here(capfd):
         reproduce(recipe("ffm-2d"), "smoke", [Worried("ann"), Worried("bob")], 2, lambda *_: None)
     assert sorted(str(warning.message) for warning in caught) == ["ann is worried.", "bob is worried."]
     assert "worried" not in capfd.readouterr().err
+
+
+def test_a_folder_that_was_swept_away_ends_neither_a_cell_nor_who_waits_for_it(tmp_path, monkeypatch):
+    folder = tmp_path / "swept"
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # which a worker replaces
+    monkeypatch.setattr(_worker, "_end_with", lambda parent: None)
+    _worker.begin_worker(os.getpid(), str(folder))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("nobody hears", stacklevel=1)
+        _worker.Said(folder).pass_on()
+        folder.mkdir()
+        warnings.warn("ann is worried", stacklevel=1)
+    with pytest.warns(UserWarning, match="ann is worried"):
+        _worker.Said(folder).pass_on()

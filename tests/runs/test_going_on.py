@@ -95,6 +95,15 @@ def test_memory_that_runs_out_beside_flows_is_said(tmp_path, monkeypatch, place,
         train(config, tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("network", "sentence"), [("conditional-mlp", r"experts.hidden \(64\)"), ("conditional-unet", "experts.channels")]
+)
+def test_what_makes_experts_of_images_smaller_goes_by_their_network(network, sentence):
+    config = from_dict({"method": "ddm", "experts": {"shape": [1, 8, 8], "network": network, "hidden": 64}})
+    with pytest.raises(ExhaustedError, match=sentence), _memory.spared_method(config):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
 def test_a_run_may_go_on_with_a_lower_quorum_until_it_is_finished(tmp_path):
     def simulated(config, folder):
         silos, _ = build_silos(config, folder.path)
@@ -111,8 +120,12 @@ def test_a_run_may_go_on_with_a_lower_quorum_until_it_is_finished(tmp_path):
     def settings(quorum):
         return tiny(federation={"fused": False, "quorum": quorum})
 
-    with pytest.raises(QuorumError, match="go on from the last checkpoint with a lower quorum"):
+    with pytest.raises(QuorumError, match="go on without them, with a lower quorum"):
         train(settings(2), tmp_path, assemble=simulated)
+    for other in (0, 9):
+        with pytest.raises(RunFolderError, match=rf"another run: federation\.quorum is 2 there and {other} now"):
+            train(settings(other), tmp_path, assemble=simulated)
+    assert RunFolder(tmp_path).config() == settings(2)
     rows = train(settings(1), tmp_path, assemble=simulated)
     lines = RunFolder(tmp_path).metrics()
     assert {line["round"]: line["answered"] for line in lines} == dict.fromkeys(range(8, 13), 1)  # where one failed

@@ -168,13 +168,16 @@ def _label(arrays: dict[str, numpy.ndarray], count: int, name: str) -> Tensor:
 def load_attribute(path: str | Path, attribute: str) -> list[str]:
     """The text of an attribute (n,) that a `.npz` archive holds beside its points."""
     path = Path(path)
-    arrays = _arrays(_loaded(path), {"x", "label", attribute}, path.name)
+    arrays = _loaded(path)
+    points = "x" if "x" in arrays else "images"
+    _only(arrays, {points, "label", attribute}, path.name)
+    count = len(arrays[points])  # all that is wanted of them: images are as they lie there
     values = arrays.get(attribute)
     if values is None:
         raise DataError(f"'{path.name}' has no array '{attribute}' to divide by; it holds {', '.join(sorted(arrays))}.")
-    if values.shape != (len(arrays["x"]),):
+    if values.shape != (count,):
         raise DataError(
-            f"'{attribute}' in '{path.name}' has shape {values.shape}; it needs {len(arrays['x'])} values, one a point."
+            f"'{attribute}' in '{path.name}' has shape {values.shape}; it needs {count} values, one a point."
         )
     return [str(value) for value in values.tolist()]
 

@@ -286,7 +286,7 @@ class Federation:
     def _too_few(self, answered: int, failures: Mapping[str, str], everyone: int = 0) -> QuorumError:
         """What to say where more answers are needed: the quorum's, or everyone's of so many."""
         needed = everyone or self.quorum
-        lower = ", or go on from the last checkpoint with a lower quorum" if needed > 1 and not everyone else ""
+        lower = ", or go on without them, with a lower quorum" if needed > 1 and not everyone else ""
         return QuorumError(
             f"{_silos(answered)} answered in round {self.round}, and {needed}"
             f" {'is' if needed == 1 else 'are'} needed. {first_few(failures)} Mend the failing silos, then resume the"

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ def begin_worker(parent: int, folder: str) -> None:
     place = Path(folder) / str(os.getpid())
 
     def say(message: Warning | str, *_: Any, **__: Any) -> None:
-        with place.open("a") as file:
+        with suppress(OSError), place.open("a") as file:  # what cannot be told ends no cell
             file.write(json.dumps(str(message)) + "\n")
 
     warnings.showwarning = say
@@ -36,7 +37,7 @@ class Said:
 
     def pass_on(self) -> None:
         """Warns here of what workers have said since."""
-        for place in sorted(self.folder.iterdir()):
+        for place in sorted(self.folder.glob("*")):  # of a folder that was swept away: none
             lines = place.read_text().splitlines(keepends=True)
             whole = [line for line in lines if line.endswith("\n")]  # the last one may be on its way
             for line in whole[self._read.get(place, 0) :]:

@@ -244,7 +244,7 @@ def _silo(
         if len(points) < 3:
             raise DataError(
                 f"Silo '{name}' holds {len(points)} {'image' if isinstance(points, Pixels) else 'point'}"
-                f"{'s' * (len(points) > 1)}; with data.held_out at least 3 are needed, two of them to train on."
+                f"{'s' * (len(points) != 1)}; with data.held_out at least 3 are needed, two of them to train on."
             )
         parts = split(len(points), config.data.held_out, seeds.generator(config.data.seed, "held out", name))
         kept, points = points[parts.held_out], points[parts.train]

@@ -78,7 +78,8 @@ class RunFolder:
         if (self.path / "config.json").exists():
             started = self.finished or self.checkpoints()
             old = self.config() if started else config
-            was, now = (_settled(each, self.finished) for each in (old, config))
+            lower = not self.finished and 1 <= config.federation.quorum <= old.federation.quorum
+            was, now = (_settled(each, lower) for each in (old, config))
             if was != now:
                 raise RunFolderError(
                     f"{self.path} holds another run: {differences(was.to_dict(), now.to_dict())}. Choose another"
@@ -181,9 +182,9 @@ class RunFolder:
         return self.path / "checkpoints" / f"round-{number:08d}.checkpoint"
 
 
-def _settled(config: Config, finished: bool) -> Config:
-    """The config without what may be given anew: how a result is computed and, until it is there, the quorum."""
-    quorum = config.federation.quorum if finished else 1
+def _settled(config: Config, lower: bool) -> Config:
+    """The config without what may be given anew: how a result is computed and, where it is `lower`, the quorum."""
+    quorum = 1 if lower else config.federation.quorum
     flow, federation = replace(config.flow, passes=1, compile="auto"), replace(config.federation, quorum=quorum)
     return replace(config, flow=flow, federation=federation)
 

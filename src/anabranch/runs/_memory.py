@@ -53,7 +53,11 @@ def _too_large_a_distance(config: Config) -> str:
 
 def _too_large_a_composition(config: Config) -> str:
     experts = config.experts
-    width = f"experts.channels ({experts.channels})" if experts.shape else f"experts.hidden ({experts.hidden})"
+    width = (
+        f"experts.channels ({experts.channels})"
+        if experts.network.endswith("unet")
+        else f"experts.hidden ({experts.hidden})"
+    )
     batch = f"experts.batch ({experts.batch})"
     if config.student.steps:
         batch += f", student.batch ({config.student.batch})"

@@ -38,8 +38,10 @@ def settings_of(method: str, options: Mapping[str, Any], shape: Sequence[int]) -
     settings = composition(method, **sections)
     if "budget" not in options:
         return settings
-    if "steps" in options["experts"]:
-        raise UsageError("budget says how many steps silos take, and so does experts.steps; leave one of them out.")
+    for section, steps in (("experts", "steps"), ("federated", "local_steps")):
+        if steps in options.get(section, {}):
+            what = f"{section}.{steps}"
+            raise UsageError(f"budget says how many steps silos take, and so does {what}; leave one of them out.")
     return within_budget(options["budget"], settings)
 
 
