@@ -43,8 +43,8 @@ class UnsoundError(QuorumError):
     """Too few silos are left without those whose numbers were not finite; `failures` says who these are."""
 
     ADVICE = (
-        "Another rate, a clip of the gradient or more precise numbers make another run, in a folder of its own;"
-        " 'anabranch resume' goes on from the last checkpoint as it is, for when data were mended."
+        "Mended data, another rate, a clip of the gradient or more precise numbers make another run, in a folder of"
+        " its own; 'anabranch resume' goes on from the last checkpoint, with all of these as they were."
     )
     failures: dict[str, str] = {}  # noqa: RUF012
 

@@ -149,7 +149,7 @@ class TestMean:
         silos = three()
         behave(silos[1], fail)
         with pytest.raises(
-            QuorumError, match=r"2 silos answered in round 0, and 3 are needed.*is gone\. Mend.*with a lower quorum"
+            QuorumError, match=r"2 silos answered in round 0, and 3 are needed.*is gone\. Resume .*with a lower quorum"
         ):
             self.mean(silos, fused=False, quorum=3)
 

@@ -136,7 +136,7 @@ def test_a_few_such_rounds_end_the_run_and_the_model_stays_as_it_was(late):
 
 def test_what_is_said_of_skipped_rounds_is_no_advice_about_quorums(caplog):
     trouble = {name: dict.fromkeys(range(3, 99), "nan") for name in "ab"}
-    with pytest.raises(UnsoundError, match=r"Another rate, a clip .* make another run") as caught:
+    with pytest.raises(UnsoundError, match=r"another rate, a clip .* make another run") as caught:
         Scene(False, trouble).run(20)
     skipped = [record.getMessage() for record in caplog.records]
     assert len(skipped) == 3 and all("is skipped. The answer of silo 'a' was refused" in line for line in skipped)

@@ -136,3 +136,15 @@ def test_a_folder_that_was_swept_away_ends_neither_a_cell_nor_who_waits_for_it(t
         warnings.warn("ann is worried", stacklevel=1)
     with pytest.warns(UserWarning, match="ann is worried"):
         _worker.Said(folder).pass_on()
+
+
+def test_a_sentence_is_passed_on_once_and_when_it_is_whole(tmp_path):
+    said, place = _worker.Said(tmp_path), tmp_path / "1"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        place.write_text('"ann is')
+        said.pass_on()  # it is still being written
+        place.write_text('"ann is worried"\n')
+        with pytest.raises(UserWarning, match="ann is worried"):
+            said.pass_on()
+        said.pass_on()

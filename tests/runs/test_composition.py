@@ -11,6 +11,7 @@ from anabranch.errors import CheckpointError, DataError, RunFolderError, UsageEr
 from anabranch.federation import Federation, Silo
 from anabranch.methods.dcfm import CompositionServer
 from anabranch.runs import (
+    Checkpoint,
     Notes,
     RunFolder,
     Sampling,
@@ -25,6 +26,8 @@ from anabranch.runs import (
     train,
 )
 from anabranch.runs._evaluate_composition import evaluate_composition
+from anabranch.runs._export_composition import composition_card
+from anabranch.runs._stored import facts_of, stored_mixture
 from tests.runs.composing import DATA, HELD, NOVEL, STAGES, composing
 from tests.runs.test_resume import Killed, assert_same_end, final_state, killer
 from tests.runs.tiny import tiny
@@ -170,6 +173,21 @@ def test_an_outcome_that_no_expert_has_met_is_refused(tmp_path):
     with pytest.raises(UsageError, match="No silo tells of a sample with horizontal=middle"):
         draw_composed(tmp_path / "forced", "horizontal=middle", 3)
     assert len(draw_every(tmp_path / "forced", 2).x) == 8  # the cells of 'middle' are left out
+
+
+def test_what_silos_tell_no_count_of_is_remembered_where_samples_are_drawn():
+    parts = {"north": 40, "south": 45}
+    data = attributed("corners", count=sum(parts.values()))
+    silos = [Silo(name, data.x[:n], data.label[:n] * 0 + 1, space=data.space) for name, n in parts.items()]
+    silos[1].data.label[:5], silos[1].smallest_group = 0, 6
+    federation, config = Federation(silos), composing("ddm", composition={"force": True})
+    federation.open("run", seed=0)
+    server = CompositionServer(config.composed, federation)
+    list(server.run())
+    stored = stored_mixture(config, Checkpoint(40, server.state(), facts_of(server, ()) | {"dimension": 2}))
+    assert dict(stored.coverage.withheld) == {"south": 5} and stored.coverage.problems() == server.coverage.problems()
+    assert any("'south' tells no count of 5 samples" in sentence for sentence in stored.coverage.problems())
+    assert "south" not in str(composition_card(config, stored)["attributes"])
 
 
 def test_a_run_whose_experts_are_not_shared_yet_cannot_be_sampled(tmp_path):

@@ -132,6 +132,9 @@ def test_a_run_may_go_on_with_a_lower_quorum_until_it_is_finished(tmp_path):
     with pytest.raises(RunFolderError, match=r"another run: federation\.quorum is 1 there and 2 now"):
         train(settings(2), tmp_path, assemble=simulated)
     assert train(settings(1), tmp_path) == rows
+    train(settings(2), tmp_path / "done")
+    with pytest.raises(RunFolderError, match=r"quorum is 2 there and 1 now\. .* that run is finished\."):
+        train(settings(1), tmp_path / "done")
 
 
 def test_a_network_that_is_too_large_is_said(tmp_path, monkeypatch):

@@ -160,6 +160,17 @@ class TestArchives:
             with pytest.raises(kind, match=sentence):
                 write_sites(settings, tmp_path / "sites")
 
+    @pytest.mark.parametrize("other", ["wide", "rows"])
+    def test_of_another_shape_have_a_distance(self, files, other, tmp_path):
+        """A distance compares numbers, of which there are as many."""
+        data = {"files": files("north", other), "images": 0, "flip": "none"}
+        compared = from_dict({"method": "fedwad", "data": data, "distance": {"rounds": 2, "support": 10}})
+        (found,) = [row["value"] for row in train(compared, tmp_path / "run") if row["metric"] == "distance"]
+        assert found > 0
+        for name in write_sites(compared, tmp_path / "sites"):
+            (held,) = (tmp_path / "sites").glob(f"{name}*/data.npz")
+            assert np.load(held).files[0] == ("x" if name == "rows" else "images")
+
     @pytest.mark.parametrize(
         ("images", "sentence"),
         [

@@ -47,15 +47,18 @@ def _write_data(config: Config, root: Path) -> dict[str, SiteData]:
         for name, table in tables_of(config.data).items():
             table.write(_own_folder(root, name) / "data.csv")
         return dict.fromkeys(tables_of(config.data), SiteData("data.csv"))
-    parts, held = alike(points_of(config.data)), SiteData("data.npz")
+    parts, held = points_of(config.data), dict[str, SiteData]()
+    if not config.compares:
+        alike(parts)
     for name, points in parts.items():
         file = _own_folder(root, name) / "data.npz"
         if isinstance(points, Pixels):
             save_images(file, points)
-            held = SiteData("data.npz", flip=config.data.flip, crop=config.data.crop)
+            held[name] = SiteData("data.npz", flip=config.data.flip, crop=config.data.crop)
         else:
             np.savez(file, x=points.x.numpy(), label=points.label.numpy())
-    return dict.fromkeys(parts, held)
+            held[name] = SiteData("data.npz")
+    return held
 
 
 def _own_folder(root: Path, name: str) -> Path:

@@ -7,7 +7,7 @@ from anabranch.federation._audit import AuditLog, read_log
 from anabranch.federation._encoding import decode, encode, size
 from anabranch.federation._engine import Engine
 from anabranch.federation._exhausted import exhausted
-from anabranch.federation._federation import Federation
+from anabranch.federation._federation import Federation, first_few
 from anabranch.federation._following import Following
 from anabranch.federation._halves import answers, answers_together, begins, reply_type
 from anabranch.federation._ledger import Entry, Ledger
@@ -80,6 +80,7 @@ __all__ = [
     "encode",
     "encode_question",
     "exhausted",
+    "first_few",
     "installed_version",
     "load",
     "read_log",

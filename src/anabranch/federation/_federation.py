@@ -84,7 +84,7 @@ class Federation:
         """Goes on without these silos; a QuorumError when too few are left."""
         self.absent.update(reasons)
         if len(self.names) < self.quorum:
-            raise self._too_few(len(self.names), self.absent)
+            raise self.too_few(len(self.names), self.absent)
 
     def open(self, run: str, seed: int) -> None:
         """Introduces the run to every silo and learns sizes, from which λ follows, and the points' dimension."""
@@ -221,7 +221,7 @@ class Federation:
         answered = list(replies.answers)
         if len(answered) < self.quorum:
             if len(answered) + len(replies.unsound) < self.quorum:
-                raise self._too_few(len(answered), replies.failures)
+                raise self.too_few(len(answered), replies.failures)
             error = UnsoundError(
                 f"Of {_silos(len(names))} {len(answered) or 'none'} gave finite numbers in round {self.round}, and"
                 f" the quorum is {self.quorum}. {first_few(replies.failures)} {UnsoundError.ADVICE}"
@@ -252,14 +252,14 @@ class Federation:
             missing = {name: missing[name] for name in failures}
             if not missing:
                 return {name: answers[name] for name in sorted(answers)}
-        raise self._too_few(len(answers), failures, everyone=len(asked))
+        raise self.too_few(len(answers), failures, everyone=len(asked))
 
     def keep(self, oldest: int) -> None:
         """Every silo stores its state under this round, and forgets rounds before `oldest`."""
         replies = self.ask(Keep(oldest=oldest))
         everyone = len(self.names) if self.insist else 0  # who has not kept may be unable to rewind, later
         if len(replies.answers) < (everyone or self.quorum):
-            raise self._too_few(len(replies.answers), replies.failures, everyone)
+            raise self.too_few(len(replies.answers), replies.failures, everyone)
 
     def rewind(self, number: int, needed: bool = True) -> None:
         """Every silo returns to the state it kept at that round; one that cannot is left out, or ends the run.
@@ -279,18 +279,18 @@ class Federation:
         """What all silos answer, or those who do where the federation does not insist on all."""
         replies = self.ask(question)
         if replies.failures and self.insist:
-            raise self._too_few(len(replies.answers), replies.failures, everyone=len(self.names))
+            raise self.too_few(len(replies.answers), replies.failures, everyone=len(self.names))
         self.leave_out(replies.failures)
         return dict(replies.answers)
 
-    def _too_few(self, answered: int, failures: Mapping[str, str], everyone: int = 0) -> QuorumError:
+    def too_few(self, answered: int, failures: Mapping[str, str], everyone: int = 0) -> QuorumError:
         """What to say where more answers are needed: the quorum's, or everyone's of so many."""
         needed = everyone or self.quorum
         lower = ", or go on without them, with a lower quorum" if needed > 1 and not everyone else ""
         return QuorumError(
             f"{_silos(answered)} answered in round {self.round}, and {needed}"
-            f" {'is' if needed == 1 else 'are'} needed. {first_few(failures)} Mend the failing silos, then resume the"
-            f" run{lower}."
+            f" {'is' if needed == 1 else 'are'} needed. {first_few(failures)} Resume the run once they answer{lower}; a"
+            " silo that refuses needs another run, which asks for less."
         )
 
 

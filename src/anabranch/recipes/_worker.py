@@ -40,9 +40,9 @@ class Said:
         for place in sorted(self.folder.glob("*")):  # of a folder that was swept away: none
             lines = place.read_text().splitlines(keepends=True)
             whole = [line for line in lines if line.endswith("\n")]  # the last one may be on its way
-            for line in whole[self._read.get(place, 0) :]:
+            read, self._read[place] = self._read.get(place, 0), len(whole)  # once, also where a warning is an error
+            for line in whole[read:]:
                 warnings.warn(json.loads(line), stacklevel=3)
-            self._read[place] = len(whole)
 
 
 def _end_with(parent: int) -> None:

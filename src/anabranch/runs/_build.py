@@ -88,7 +88,9 @@ def build_silos(
     if data.tables:
         parts, encoder = _encoded(data, tables_of(data), ledger or Ledger())
     else:
-        parts = alike(points_of(data))
+        parts = points_of(data)
+        if not config.compares:  # a distance looks at numbers, a network at their shape
+            alike(parts)
     if data.pooled:
         parts = {"pooled": _pooled(list(parts.values()))}
     for points in parts.values():

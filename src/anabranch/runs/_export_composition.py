@@ -166,5 +166,5 @@ def _attributes(coverage: Coverage) -> dict[str, Any]:
         "outcomes": {name: list(outcomes) for name, outcomes in coverage.space.attributes},
         "numbers": {kind: len(found) for kind, found in labels.items()},
         **{kind: [coverage.space.describe(label) for label in found[:_NAMED]] for kind, found in labels.items()},
-        "problems": coverage.problems(),
+        "problems": coverage.problems(whose=False),
     }

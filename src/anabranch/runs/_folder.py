@@ -81,9 +81,10 @@ class RunFolder:
             lower = not self.finished and 1 <= config.federation.quorum <= old.federation.quorum
             was, now = (_settled(each, lower) for each in (old, config))
             if was != now:
+                that = "that run is finished" if self.finished else "continue that run with 'anabranch resume'"
                 raise RunFolderError(
                     f"{self.path} holds another run: {differences(was.to_dict(), now.to_dict())}. Choose another"
-                    " folder with --out, or continue that run with 'anabranch resume'."
+                    f" folder with --out{';' if self.finished else ', or'} {that}."
                 )
             if self.finished or (started and old == config):
                 return

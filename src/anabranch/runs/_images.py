@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,8 +13,6 @@ from anabranch.data import ImageSet, Pixels, Points, Progress, load_folder, load
 from anabranch.errors import DataError, UsageError
 from anabranch.runs._config import Config
 from anabranch.runs._sections import DataSettings
-
-Held = TypeVar("Held", bound=Points | Pixels)
 
 
 def images_of(data: DataSettings, other: ImageSet | None = None) -> Pixels:
@@ -36,7 +33,9 @@ def images_of_silos(data: DataSettings, names: Mapping[str, str]) -> dict[str, P
     `names` are the folders as `data.files` has them, by silo, in that order.
     """
     found = zip(names.items(), read_folders(data), strict=True)
-    return alike({silo: _pixels(_some(images, data, name, silo), data.side) for (silo, name), images in found})
+    parts = {silo: _pixels(_some(images, data, name, silo), data.side) for (silo, name), images in found}
+    alike(parts)
+    return parts
 
 
 def as_told(found: Pixels, data: DataSettings, name: str, silo: str = "") -> Pixels:
@@ -45,8 +44,8 @@ def as_told(found: Pixels, data: DataSettings, name: str, silo: str = "") -> Pix
     return _pixels(_some(images, data, name, silo), data.side)
 
 
-def alike(parts: dict[str, Held]) -> dict[str, Held]:
-    """What silos hold, if it is images of one shape, or points alone; images of another may have as many numbers."""
+def alike(parts: Mapping[str, Points | Pixels]) -> None:
+    """Refuses what is neither images of one shape nor points alone; images of another may have as many numbers."""
     shapes = {silo: part.shape if isinstance(part, Pixels) else None for silo, part in parts.items()}
     first = next(iter(shapes))
     for silo, shape in shapes.items():
@@ -63,7 +62,6 @@ def alike(parts: dict[str, Held]) -> dict[str, Held]:
             f"Images of '{first}' are {sizes[0]} (colours, height, width), those of '{silo}' {sizes[1]}; all silos need"
             " one shape. data.side makes images smaller, and data.colours turns those of folders grey or coloured."
         )
-    return parts
 
 
 def read_folders(data: DataSettings, progress: Progress | None = None) -> list[ImageSet]:

@@ -41,7 +41,8 @@ class Stored:
 def facts_of(server: CompositionServer, shape: tuple[int, ...]) -> dict[str, Any]:
     """What a checkpoint must say beside the server's state, for samples to need nothing else."""
     counts = {silo: count.tolist() for silo, count in server.coverage.counts.items()}
-    return {"space": server.coverage.space.to_json(), "counts": counts, "shape": list(shape)}
+    space, withheld = server.coverage.space.to_json(), dict(server.coverage.withheld)
+    return {"space": space, "counts": counts, "withheld": withheld, "shape": list(shape)}
 
 
 def stored_mixture(config: Config, checkpoint: Checkpoint) -> Stored:
@@ -116,7 +117,8 @@ def _check_alike(config: Config, other: Config, path: Path) -> None:
 def _coverage(facts: Mapping[str, Any]) -> Coverage:
     try:
         space = AttributeSpace.from_json(facts["space"])
-        return Coverage(space, {silo: torch.tensor(count) for silo, count in facts["counts"].items()})
+        counts = {silo: torch.tensor(count) for silo, count in facts["counts"].items()}
+        return Coverage(space, counts, {silo: int(number) for silo, number in facts.get("withheld", {}).items()})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError("This checkpoint does not say who holds which combination of attributes.") from error
 
@@ -130,7 +132,8 @@ class _Remembered:
     def __init__(self, coverage: Coverage, dimension: int, seed: int) -> None:
         self.coverage, self.dimension, self.seed = coverage, dimension, seed
         self.names = sorted(coverage.counts)
-        self.sizes: dict[str, int] = {}  # whether silos told of all their samples was said when the run began
+        told = {silo: int(count.sum()) for silo, count in coverage.counts.items()}
+        self.sizes = {silo: number + coverage.withheld.get(silo, 0) for silo, number in told.items()}
         self.weight = dict.fromkeys(self.names, 1.0)
 
     def everyone(self, question: Message) -> dict[str, Message]:

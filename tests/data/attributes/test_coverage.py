@@ -116,6 +116,7 @@ def test_where_counts_are_withheld_what_is_missing_may_be_there():
     unseen, *_, untold = few.problems()
     assert unseen == "Outcome 'horizontal=right' occurs in no silo's counts."
     assert untold.startswith("Silo 'north' tells no count of 1 sample, which may be what is missing: a count below a")
+    assert few.problems(whose=False) == few.problems()[:-1]  # for those who need not know whose counts are small
     assert "lower smallest_group there" in untold
     with pytest.raises(DataError, match="smallest_group"):
         few.check()

@@ -275,10 +275,11 @@ class TestServer:
 
     def test_every_term_has_a_peer_of_its_own(self, monkeypatch):
         """Two peers that know a half of a label each can speak together."""
-        asked, before = [], Turn.beside
+        asked, handed, before = [], [], Turn.beside
 
         def beside(turn, peers, met):
             asked.append([int(outcomes.nonzero()[0]) for outcomes in met])  # here that tells who it is
+            handed.append(list(peers))
             before(turn, peers, met)
             assert all(
                 torch.equal(own[name], peer[name]) for own, peer in zip(turn.peers, peers, strict=True) for name in own
@@ -291,8 +292,12 @@ class TestServer:
             Silo(name, torch.randn(64, 3), torch.full((64,), 2 * n + 1), space=space) for n, name in enumerate("abc")
         ]
         settings = composition("dcfm-a", experts=QUICK, peers={"rounds": 1, "steps": 30}, force=True)
-        list(CompositionServer(settings, opened(silos)).run())
+        server = CompositionServer(settings, opened(silos))
+        alone = [server.experts for progress in server.run() if progress.phase == "experts"][-1]
         first = asked[:30]  # in the turn of a
+        for names, given in zip(first, handed, strict=False):  # outcomes are those of the peer that is asked about them
+            owners = [alone["abc"[name]] for name in names]
+            assert all(torch.equal(own[p], peer[p]) for own, peer in zip(owners, given, strict=True) for p in own)
         assert {tuple(sorted(set(names))) for names in first} == {(1,), (2,), (1, 2)}
         assert len({tuple(names) for names in first}) == 8
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from scene import HELD, LEFT_BOTTOM, LEFT_TOP, NOVEL, RIGHT_BOTTOM, coverage
@@ -163,8 +165,13 @@ class TestMixture:
     def test_an_outcome_that_nobody_has_met_is_refused(self):
         narrow = Coverage(CORNERS, {"a": torch.tensor([1, 1, 0, 0])})
         mixture = Mixture({"a": constant(0.0)}, narrow, Holders(narrow))
-        with pytest.raises(UsageError, match="No silo tells of a sample with horizontal=right, so nothing is known"):
+        with pytest.raises(
+            UsageError, match=r"with horizontal=right, so nothing is known.*; sample what silos tell of\.$"
+        ):
             mixture.field(codes(NOVEL))
+        silent = replace(narrow, withheld={"a": 3})
+        with pytest.raises(UsageError, match=r"tell of\. \(A count below a smallest_group of a silo is told as 0\.\)$"):
+            Mixture({"a": constant(0.0)}, silent, Holders(silent)).field(codes(NOVEL))
 
     def test_samples_follow_the_field(self):
         mixture = Mixture({"a": constant(1.0)}, COUNTS, Holders(COUNTS))

@@ -119,10 +119,13 @@ class Coverage:
         """Whether the main effects of a combination follow from the observed ones (|Y|,)."""
         return follows(self.space.combinations(), self.observed, self.space.sizes)
 
-    def problems(self) -> list[str]:
-        """In words, what is missing for all combinations to be composed; nothing when the regime is feasible."""
+    def problems(self, whose: bool = True) -> list[str]:
+        """In words, what is missing for all combinations to be composed; nothing when the regime is feasible.
+
+        Without `whose` it is not told which silos withhold how many counts.
+        """
         found = [*self._unseen(), *self._too_few(), *self._undetermined()]
-        return [*found, *self._untold()] if found else []
+        return [*found, *self._untold()] if found and whose else found
 
     def check(self, force: bool = False) -> list[str]:
         """Refuses an infeasible regime with the explanation; with `force`, returns it as warnings instead."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from anabranch import seeds
 from anabranch.data.attributes import AttributeSpace, Coverage
 from anabranch.errors import CheckpointError, DataError, QuorumError, UsageError
-from anabranch.federation import Federation, Message
+from anabranch.federation import Federation, Message, first_few
 from anabranch.flow import MovingAverage
 from anabranch.flow.conditioning import Field
 from anabranch.methods._phases import Phase, Phased
@@ -223,7 +223,10 @@ class CompositionServer(Phased):
         self.failures = dict(replies.failures)
         self._idle = 0 if replies.answers else self._idle + len(turn)  # turns in a row that nobody took
         if self._idle >= len(names):
-            raise QuorumError(f"No silo trained beside its peers. {' '.join(replies.failures.values())}")
+            why = first_few(replies.failures)
+            raise QuorumError(
+                f"No silo trained beside its peers when it was its turn. {why} Resume the run once they answer."
+            )
         self._take(replies.answers)
         return _metrics(*replies.answers.values())
 
@@ -258,10 +261,7 @@ class CompositionServer(Phased):
             _check_shapes(name, parameters, self.shared)
         self.experts = dict(sorted((self.experts | found).items()))
         if len(self.experts) < max(1, self.federation.quorum):
-            raise QuorumError(
-                f"Only {len(self.experts)} silos shared their experts, {self.federation.quorum} are needed."
-                f" {' '.join(list(self.failures.values())[:3])}"
-            )
+            raise self.federation.too_few(len(self.experts), self.failures)
 
     def _fields(self) -> dict[str, Field]:
         """Every expert as a field, on the device where its parameters are."""

@@ -148,9 +148,10 @@ class Mixture:
             asked = torch.unique(y[:, place][y[:, place] != NULL])
             lost = [outcomes[code] for code in asked.tolist() if not seen[code]]
             if lost:
+                small = any(self.coverage.withheld.values())
                 raise UsageError(
                     f"No silo tells of a sample with {name}={lost[0]}, so nothing is known of it; sample what silos"
-                    " tell of. (A count below a silo's smallest_group is told as 0.)"
+                    f" tell of.{' (A count below a smallest_group of a silo is told as 0.)' if small else ''}"
                 )
 
 

@@ -57,7 +57,7 @@ def within_budget(budget: int, settings: Composition) -> Composition:
     beside, rounds = settings.peers.rounds * settings.peers.steps, settings.federated.rounds
     if beside >= budget:
         raise UsageError(f"budget is {budget}, and {beside} steps are beside peers: none is left for Stage I.")
-    if rounds and (budget < rounds or budget % rounds):
+    if rounds and budget % rounds:
         raise UsageError(f"budget is {budget}, which {rounds} rounds of FedFlow cannot share; give a multiple of them.")
     federated = replace(settings.federated, local_steps=budget // rounds) if rounds else settings.federated
     return replace(settings, experts=replace(settings.experts, steps=budget - beside), federated=federated)
