@@ -85,6 +85,37 @@ def test_another_method_takes_the_place_of_the_files_own(tmp_path):
         from_toml(path, "lott")
 
 
+PETS = """
+method = "lot"
+[data]
+target = "digits"
+crop = 0.5
+flip = "random"
+[flow]
+network = "unet"
+[images]
+shape = [1, 8, 8]
+"""
+
+
+def test_changes_count_before_what_comes_of_them_is_checked(tmp_path):
+    """The command of docs/data.md: pictures that another method can only train on with other settings."""
+    path = tmp_path / "pets.toml"
+    path.write_text(PETS)
+    with pytest.raises(UsageError, match="--set flip=points --set crop=1"):
+        from_toml(path, "sd")
+    config = from_toml(path, "sd", ["flip=points", "crop=1", "seed=3", "flow.rounds=9"])
+    assert (config.method, config.data.flip, config.data.crop, config.seed) == ("sd", "points", 1.0, 3)
+    path.write_text(PETS.replace('network = "unet"', "rounds = 7"))
+    with pytest.raises(UsageError, match="describes a UNet"):
+        from_toml(path, changes=["images.channels=32"])
+    config = from_toml(path, changes=["network=unet", "evaluation.batches=5"])
+    assert (config.flow.rounds, config.evaluation.points, config.evaluation.batches) == (7, 64, 5)  # judged briefly
+    path.write_text("flow = 3\n")
+    with pytest.raises(UsageError, match="'flow' must be a section"):
+        from_toml(path, changes=["rounds=9"])
+
+
 def test_images_are_judged_briefly_unless_asked_otherwise(tmp_path):
     path = tmp_path / "mine.toml"
     text = '[flow]\nnetwork = "unet"\n[images]\nshape = [1, 8, 8]\n'

@@ -14,7 +14,7 @@ def config_of(
 ) -> Config:
     """The config of a recipe's cell, or of one's own .toml file, with changes applied."""
     from anabranch.recipes import check_seed, recipe
-    from anabranch.runs import from_dict, from_toml, override
+    from anabranch.runs import from_toml
 
     check_seed(seed)
     if not name.endswith(".toml"):
@@ -22,5 +22,4 @@ def config_of(
         return found.config(problem or found.problems[0], method or found.methods[0], scale, seed or 0, changes)
     if problem:
         raise UsageError("A .toml file has one problem, which its data describe; leave out --problem.")
-    values = from_toml(Path(name), method).to_dict()
-    return from_dict(override({**values, **({} if seed is None else {"seed": seed})}, changes))
+    return from_toml(Path(name), method, [*([] if seed is None else [f"seed={seed}"]), *changes])

@@ -5,15 +5,17 @@ Every coupling draws aligned pairs and says which points it used; the training l
 
 from anabranch.coupling._balanced import BalancedPotential
 from anabranch.coupling._independent import Independent
-from anabranch.coupling._minibatch import MinibatchOT
+from anabranch.coupling._minibatch import SOLVERS, MinibatchOT
 from anabranch.coupling._pairs import Coupling, Pairs, Precise, Source, batch, pair
-from anabranch.coupling._potential import EntropicPotential, GlobalPotential
+from anabranch.coupling._potential import TRANSFORMS, EntropicPotential, GlobalPotential
 from anabranch.coupling._semidiscrete import SemiDiscrete
 from anabranch.coupling._shared import Potential, PotentialCoupling, potential_duals
 from anabranch.coupling._stream import Noises, Stream
 from anabranch.coupling._together import pairs_together
 
 __all__ = [
+    "SOLVERS",
+    "TRANSFORMS",
     "BalancedPotential",
     "Coupling",
     "EntropicPotential",

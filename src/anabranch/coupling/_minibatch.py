@@ -12,6 +12,8 @@ from anabranch.data import Samples
 from anabranch.errors import UsageError, unknown
 from anabranch.transport import Plan, assignment, exact_plan, half_squared_cost, sample_pairs, sinkhorn
 
+SOLVERS = ("exact", "sinkhorn")
+
 
 @dataclass(frozen=True)
 class MinibatchOT:
@@ -32,8 +34,8 @@ class MinibatchOT:
     within: bool = False
 
     def __post_init__(self) -> None:
-        if self.solver not in ("exact", "sinkhorn"):
-            raise unknown("solver", self.solver, ("exact", "sinkhorn"))
+        if self.solver not in SOLVERS:
+            raise unknown("solver", self.solver, SOLVERS)
         if self.solver == "sinkhorn" and not self.epsilon > 0:
             raise UsageError(f"Sinkhorn needs a positive epsilon; {self.epsilon} was given.")
 

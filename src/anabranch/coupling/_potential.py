@@ -16,6 +16,8 @@ from anabranch.data import Samples
 from anabranch.errors import UsageError, unknown
 from anabranch.transport import c_transform, half_squared_cost, soft_c_transform
 
+TRANSFORMS = ("candidates", "descent")
+
 
 @dataclass(frozen=True)
 class GlobalPotential(PotentialCoupling):
@@ -34,8 +36,8 @@ class GlobalPotential(PotentialCoupling):
 
     def __post_init__(self) -> None:
         check_candidates(self.candidates)
-        if self.transform not in ("candidates", "descent"):
-            raise unknown("transform", self.transform, ("candidates", "descent"))
+        if self.transform not in TRANSFORMS:
+            raise unknown("transform", self.transform, TRANSFORMS)
 
     @property
     def descent(self) -> tuple[int, float] | None:

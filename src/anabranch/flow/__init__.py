@@ -12,7 +12,7 @@ from anabranch.flow import conditioning, unet
 from anabranch.flow._average import MovingAverage
 from anabranch.flow._compiled import attempt, compile_in_place, is_compiled
 from anabranch.flow._convolutions import convolutions
-from anabranch.flow._networks import PotentialMLP, VelocityMLP, network, register_network
+from anabranch.flow._networks import PotentialMLP, VelocityMLP, network, networks_with, register_network
 from anabranch.flow._paths import (
     BridgePath,
     LinearPath,
@@ -50,6 +50,7 @@ __all__ = [
     "integrate",
     "is_compiled",
     "network",
+    "networks_with",
     "path",
     "price_of_row",
     "register_network",

@@ -58,16 +58,29 @@ def network(name: str, dimension: int, seed: int, **options: object) -> nn.Modul
         return builder(dimension, **options)
 
 
+def networks_with(*options: str) -> list[str]:
+    """The names of all networks that take these options, as those that are told attributes take `sizes`."""
+    found = ((name, _options(builder)) for name, builder in _BUILDERS.items())
+    return [name for name, known in found if known is None or set(options) <= set(known)]
+
+
 def _check_options(name: str, builder: Callable[..., nn.Module], options: dict[str, object]) -> None:
-    parameters = list(inspect.signature(builder).parameters.values())[1:]  # without the dimension
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+    known = _options(builder)
+    if known is None:
         return
-    known = [parameter.name for parameter in parameters]
     for option in options:
         if option not in known:
             if not known:
                 raise UsageError(f"The network '{name}' has no options, but '{option}' was given. Leave it out.")
             raise unknown(f"{name} option", option, known)
+
+
+def _options(builder: Callable[..., nn.Module]) -> list[str] | None:
+    """What a network can be told beside its dimension; None for one that takes anything."""
+    parameters = list(inspect.signature(builder).parameters.values())[1:]
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    return [parameter.name for parameter in parameters]
 
 
 @register_network("mlp")

@@ -171,10 +171,11 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     return config
 
 
-def from_toml(path: str | Path, method: str | None = None) -> Config:
+def from_toml(path: str | Path, method: str | None = None, changes: Iterable[str] = ()) -> Config:
     """A config from one's own TOML file: `method = "sd"` or another preset, then sections. Files lie beside it.
 
-    Another `method` takes the place of the file's; all that the file says beside holds for it as well.
+    Another `method` takes the place of the file's; all that the file says beside holds for it as well, but for
+    `changes`, which are those of `override`. Only what comes of all three has to make sense.
     """
     path = Path(path)
     try:
@@ -195,15 +196,17 @@ def from_toml(path: str | Path, method: str | None = None) -> Config:
     composition = values.get("composition", {})
     if isinstance(composition, dict) and isinstance(composition.get("experts_from"), str):
         composition["experts_from"] = str((path.parent / composition["experts_from"]).resolve())
-    if isinstance(flow, dict) and flow.get("network") in IMAGE_NETWORKS:
-        values.setdefault("evaluation", BRIEFLY)
     presets: Mapping[str, Any] = {**PRESETS, **COMPOSITIONS, FEDWAD: {}}
     if method is not None:
         values["method"] = method
     chosen = values.get("method", "own")
     if "method" in values and chosen not in presets:
         raise unknown("method", str(chosen), presets)
-    return from_dict({"problem": path.stem, **merged(presets.get(chosen, {}), values)})
+    whole = override({"problem": path.stem, **merged(presets.get(chosen, {}), values)}, changes)
+    flow = whole.get("flow", {})
+    if "evaluation" not in values and isinstance(flow, Mapping) and flow.get("network") in IMAGE_NETWORKS:
+        whole["evaluation"] = merged(BRIEFLY, whole.get("evaluation", {}))
+    return from_dict(whole)
 
 
 def _beside(path: Path, name: str) -> str:
@@ -236,8 +239,8 @@ def override(values: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any
         section, name = _place(key, idle)
         if section is None:
             result[name] = value
-        else:
-            result[section] = {**result.get(section, {}), name: value}
+        elif isinstance(before := result.get(section, {}), Mapping):  # what is none is refused by whoever reads it
+            result[section] = {**before, name: value}
     return result
 
 

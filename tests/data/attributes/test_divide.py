@@ -64,6 +64,8 @@ def test_a_division_covers_everything_once_and_repeats(name):
     assert all(torch.equal(parts[silo], again[silo]) for silo in parts)
     with pytest.raises(UsageError, match="did you mean 'iid'"):
         divide(data, "iidd", 5, seeds.generator(0))
+    with pytest.raises(UsageError, match="Known: dirichlet, dirichlet:"):
+        divide(data, "dirichlett", 5, seeds.generator(0))
 
 
 def test_dirichlet_over_one_attribute_leaves_a_silo_few_of_its_outcomes():

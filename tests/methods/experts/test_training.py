@@ -260,6 +260,15 @@ def test_settings_that_cannot_be_are_refused(wrong, said):
         ExpertSettings(**wrong)
 
 
+@pytest.mark.parametrize("name", ["mlp", "unet", "potential-mlp", "foo"])
+def test_a_network_that_is_told_no_attributes_is_none_for_an_expert(name):
+    with pytest.raises(
+        UsageError, match=f"no network for attributes '{name}'.*conditional-mlp, conditional-unet"
+    ) as found:
+        expert_network(ExpertSettings(network=name, shape=(1, 8, 8)), 64, (2, 2))
+    assert "potential" not in str(found.value).split("Known")[1]
+
+
 def test_precision_follows_the_settings():
     settings = ExpertSettings(hidden=8, layers=1, precision="float64")
     network = expert_network(settings, 2, (2, 2))

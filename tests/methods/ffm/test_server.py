@@ -282,6 +282,24 @@ class TestSettings:
             build()
 
     @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("solver", "foo"),
+            ("transform", "wrong"),
+            ("epsilon", 0.0),
+            ("epsilon", float("nan")),
+            ("descent_rate", -0.5),
+            ("descent_rate", float("inf")),
+            ("candidates", 0),
+            ("descent_steps", -1),
+        ],
+    )
+    def test_options_of_couplings_are_refused_by_their_key_before_a_silo_is_asked(self, key, value):
+        with pytest.raises(UsageError, match=f"coupling.{key} "):
+            CouplingSettings(**{key: value})
+        assert CouplingSettings(solver="auto", descent_steps=0).solver == "auto"
+
+    @pytest.mark.parametrize(
         "build",
         [
             lambda: FlowMatching(

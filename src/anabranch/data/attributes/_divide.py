@@ -38,7 +38,7 @@ def divide(data: Attributed, name: str, silos: int, generator: torch.Generator, 
         if attribute not in data.space.names:
             raise unknown("attribute", attribute, data.space.names)
         return dirichlet(data.codes[:, data.space.names.index(attribute)], silos, alpha, generator)
-    raise unknown("partition of combinations", name, DIVISIONS)
+    raise unknown("partition of combinations", name, [*DIVISIONS, *(f"dirichlet:{each}" for each in data.space.names)])
 
 
 def by_combinations(

@@ -10,7 +10,7 @@ generated = integrate(conditioned(composed(field), y), fresh_x0, nfe=10).x1
 ```
 """
 
-from anabranch.flow.conditioning._compose import Composition, composed, conditioned, guided
+from anabranch.flow.conditioning._compose import Composition, composed, conditioned, guided, strengths
 from anabranch.flow.conditioning._embedding import AttributeEmbedding
 from anabranch.flow.conditioning._evaluate import Additive, AdditiveField, Field, all_masks, stacked
 from anabranch.flow.conditioning._masks import NULL, Masking, masked, pair_masks, single_masks, weights_on
@@ -66,6 +66,7 @@ __all__ = [
     "score_to_velocity",
     "single_masks",
     "stacked",
+    "strengths",
     "velocity_to_data",
     "velocity_to_noise",
     "velocity_to_score",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -28,8 +29,18 @@ def composed(field: Field, weights: Sequence[float] | float | None = None, until
     >>> field(torch.zeros(1, 1), torch.tensor(0.5), torch.tensor([[3, 4]]))       # 0 + 1 · 3 + 2 · 4
     tensor([[11.]])
     """
-    strengths = [1.0] if weights is None else [weights] if isinstance(weights, int | float) else list(weights)
-    return Composition(field, tuple(map(float, strengths)), until)
+    return Composition(field, strengths(weights), until)
+
+
+def strengths(weights: Sequence[float] | float | None) -> tuple[float, ...]:
+    """Weights as numbers: of one for all attributes that number alone; one, where none are given."""
+    given = [1.0] if weights is None else [weights] if isinstance(weights, Real) else weights
+    try:
+        if isinstance(given, str):
+            raise TypeError
+        return tuple(map(float, given))  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"weights is {weights!r}; give a number, or one for each attribute.") from error
 
 
 @dataclass(frozen=True)
@@ -125,7 +136,7 @@ def guided(field: Field, weight: float = 1.0, until: float = 1.0) -> Field:
     >>> field(torch.zeros(1, 1), torch.tensor(0.5), torch.tensor([[3, 4]]))       # 1 + 2 · (20 − 1)
     tensor([[39.]])
     """
-    if not math.isfinite(weight):
+    if not isinstance(weight, Real) or not math.isfinite(weight):
         raise UsageError(
             f"The weight of guidance cannot be {weight}. Give a finite number; 1 leaves the field as it is."
         )
@@ -144,7 +155,7 @@ def guided(field: Field, weight: float = 1.0, until: float = 1.0) -> Field:
 
 
 def _check_until(until: float) -> None:
-    if not 0 <= until <= 1:
+    if not isinstance(until, Real) or not 0 <= until <= 1:
         raise UsageError(f"Weights cannot last until t = {until}. Give a time in [0, 1]; 1 is all along.")
 
 

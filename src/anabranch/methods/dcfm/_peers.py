@@ -157,22 +157,24 @@ def adopt(silo: Silo, question: Adopt) -> Done:
 def routed(met: Tensor, generator: torch.Generator) -> Tensor:
     """The routing r of eq. (12) for each row: (n, k + 1), true where a term is a peer's, the last one for ∅.
 
-    A peer is only asked about outcomes that it has met, `met` (n, k), and at least one term is the silo's own.
+    A peer is only asked about outcomes that it has met, `met` (n, k), and at least one term is the silo's own. Which
+    one is drawn without looking at `met`: a term's flow matching is on the rows where it is own, and those must be a
+    fair draw of what the term does not see, as in eq. (9).
     """
     rows, k = met.shape
-    coin = torch.rand(rows, k + 1, generator=generator, device=generator.device).to(met.device)
-    theirs = (coin < 0.5) & torch.cat([met, met.new_ones(rows, 1)], dim=1)
+    theirs = torch.rand(rows, k + 1, generator=generator, device=generator.device).to(met.device) < 0.5
     keep = torch.randint(k + 1, (rows, 1), generator=generator, device=generator.device).to(met.device)
     own = torch.zeros_like(theirs).scatter_(1, keep, True)
-    return theirs & ~(own & theirs.all(1, keepdim=True))
+    theirs = theirs & ~(own & theirs.all(1, keepdim=True))
+    return theirs & torch.cat([met, met.new_ones(rows, 1)], dim=1)
 
 
 def peer_losses(own: Field, peers: Sequence[Field], batch: Example, theirs: Tensor, comparison: Comparison) -> Measured:
     """Flow matching on the silo's own terms, and how far its joint velocity is from the routed composition.
 
-    Every term is evaluated once, by whom it was routed to: 1 + (k + 1)/2 passes of the own network on average, and
-    (k + 1)/2 of the `peers` without a gradient, which speak of the last terms. `theirs` (r, terms) may be about the
-    first r rows only: the others are asked for their whole velocity alone.
+    Every term is evaluated once, by whom it was routed to: a little more than 1 + (k + 1)/2 passes of the own network
+    on average, and fewer than (k + 1)/2 of the `peers` without a gradient, which speak of the last terms. `theirs`
+    (r, terms) may be about the first r rows only: the others are asked for their whole velocity alone.
     """
     count, compared, masks = len(batch.x_t), len(theirs), comparison.masks
     labels = comparison.labels(batch.y[:compared])

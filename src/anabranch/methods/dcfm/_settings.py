@@ -151,8 +151,8 @@ class MixtureSettings:
         if self.router not in ROUTERS:
             raise unknown("router", self.router, ROUTERS)
         for name, least in (("top", 0), ("temperature", 0.0), ("router_steps", 1), ("router_samples", 2)):
-            if not getattr(self, name) >= least:
-                raise UsageError(f"mixture.{name} is {getattr(self, name)}; it must be at least {least}.")
+            if not least <= getattr(self, name) < math.inf:
+                raise UsageError(f"mixture.{name} is {getattr(self, name)}; it must be finite, and at least {least}.")
 
 
 @dataclass(frozen=True)

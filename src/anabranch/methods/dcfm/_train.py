@@ -14,7 +14,7 @@ from anabranch.data.attributes import AttributeSpace, Coverage
 from anabranch.errors import UsageError, unknown
 from anabranch.federation import Federation, Ledger, Silo
 from anabranch.methods._records import checked
-from anabranch.methods.dcfm._presets import COMPOSITIONS
+from anabranch.methods.dcfm._presets import COMPOSITIONS, check_stages
 from anabranch.methods.dcfm._server import CompositionServer
 from anabranch.methods.dcfm._settings import Composition
 from anabranch.methods.experts import Mixture, check_weights
@@ -95,6 +95,7 @@ def composition(method: str, **sections: Mapping[str, Any]) -> Composition:
     for layer in (COMPOSITIONS[method], sections):
         for section, values in layer.items():
             settings = _laid_over(settings, section, values)
+    check_stages(method, settings)
     return settings
 
 

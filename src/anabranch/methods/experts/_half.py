@@ -14,14 +14,26 @@ from torch.func import functional_call
 
 from anabranch import seeds
 from anabranch.data.attributes import AttributeSpace
-from anabranch.errors import AnabranchError, MessageError, RefusedError
+from anabranch.errors import AnabranchError, MessageError, RefusedError, unknown
 from anabranch.federation import STEP, Silo
-from anabranch.flow import RowCost, attempt, compile_in_place, has_bfloat16, is_compiled, network, price_of_row
+from anabranch.flow import (
+    RowCost,
+    attempt,
+    compile_in_place,
+    has_bfloat16,
+    is_compiled,
+    network,
+    networks_with,
+    price_of_row,
+)
 from anabranch.flow.conditioning import AdditiveField, Field
 from anabranch.methods.experts._settings import ExpertSettings
 from anabranch.methods.experts._training import Learner
 
 STATE = "experts"  # where a silo's own learner lies in its state
+
+_OF_POINTS = ("hidden", "layers", "embedding", "activation")  # what networks of the two kinds are told
+_OF_IMAGES = ("shape", "channels", "patch", "multipliers", "center", "spread")
 
 
 @dataclass
@@ -68,12 +80,10 @@ def expert_network(
 ) -> nn.Module:
     """The network of an expert, or another one of the same size."""
     name = name or settings.network
-    options: dict[str, object] = {"hidden": settings.hidden, "layers": settings.layers, "embedding": settings.embedding}
-    options["activation"] = settings.activation
-    if name.endswith("unet"):
-        options = {"shape": settings.shape, "channels": settings.channels, "patch": settings.patch}
-        options["multipliers"] = settings.multipliers
-        options |= {"center": settings.center, "spread": settings.spread}
+    known = [*networks_with("sizes", *_OF_POINTS), *networks_with("sizes", *_OF_IMAGES)]
+    if name not in known:
+        raise unknown("network for attributes", name, known)
+    options = {option: getattr(settings, option) for option in (_OF_IMAGES if name.endswith("unet") else _OF_POINTS)}
     return network(name, dimension, seed, sizes=sizes, **options).to(settings.dtype)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from anabranch.data.attributes import NULL, AttributeSpace, Coverage
 from anabranch.errors import UsageError, unknown
 from anabranch.flow import Flow, integrate
-from anabranch.flow.conditioning import Field, composed, conditioned, guided
+from anabranch.flow.conditioning import Field, composed, conditioned, guided, strengths
 
 WAYS = ("auto", "joint", "composed", "within", "guided")
 
@@ -170,10 +170,10 @@ def check_weights(space: AttributeSpace, how: str, weights: Sequence[float] | fl
 
 def _one_weight(weights: Sequence[float] | float | None) -> float:
     """The weight of guidance, which is one for the whole label."""
-    given = [1.0] if weights is None else [weights] if isinstance(weights, int | float) else list(weights)
+    given = strengths(weights)
     if len(given) != 1:
         raise UsageError(f"{len(given)} weights were given, and guidance has one for the whole label; give one number.")
-    return float(given[0])
+    return given[0]
 
 
 def _seen(coverage: Coverage) -> list[Tensor]:

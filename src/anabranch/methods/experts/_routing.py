@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -112,8 +113,8 @@ class Energies:
     top: int = 0
 
     def __post_init__(self) -> None:
-        if not self.temperature >= 0:
-            raise UsageError(f"The energies' factor τ is {self.temperature}; it must not be negative.")
+        if not 0 <= self.temperature < math.inf:
+            raise UsageError(f"The energies' factor τ is {self.temperature}; it must be 0 or a positive number.")
 
     def __call__(self, x: Tensor, t: Tensor, y: Tensor, answers: Answers) -> Tensor:
         prior = Marginals(self.coverage)(x, t, y, answers).double()

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 
-from anabranch.coupling import Coupling, Independent, MinibatchOT
+from anabranch.coupling import SOLVERS, TRANSFORMS, Coupling, Independent, MinibatchOT
 from anabranch.errors import UsageError, unknown
 
 PRECISIONS = {
@@ -178,6 +178,15 @@ class CouplingSettings:
     def __post_init__(self) -> None:
         if self.name not in coupling_names():
             raise unknown("coupling", self.name, coupling_names())
+        for key, known in (("solver", ("auto", *SOLVERS)), ("transform", TRANSFORMS)):
+            if getattr(self, key) not in known:
+                raise unknown(f"coupling.{key}", getattr(self, key), known)
+        for key in ("epsilon", "descent_rate"):
+            if not 0 < getattr(self, key) < math.inf:
+                raise UsageError(f"coupling.{key} is {getattr(self, key)}; give a positive number.")
+        for key, least in (("candidates", 1), ("descent_steps", 0)):
+            if getattr(self, key) < least:
+                raise UsageError(f"coupling.{key} is {getattr(self, key)}; it must be at least {least}.")
         if self.pool and not self.pool >= 1:
             raise UsageError(f"coupling.pool is {self.pool}; give 1 or more, in batches, or 0 for no limit.")
         if self.group < 1:
