@@ -32,7 +32,7 @@ def test_arrays_lists_and_tensors_become_float32(x):
     [
         ([], "Silo 'b' holds no points; at least 2 are needed"),
         (torch.zeros(0, 2), "Silo 'b' holds no points"),
-        ([[1.0, 2.0]], "Silo 'b' holds only 1 point, at least 2 .* one to train on and one to hold out"),
+        ([[1.0, 2.0]], "Silo 'b' holds only 1 point, at least 2 are needed."),
         (
             [[0, 0], [NAN, 0], [0, INF]],
             "Silo 'b' holds 2 points of 3 that are not finite, the first in row 2",

@@ -89,6 +89,14 @@ class TestKeepAndRewind:
             keep(federation, number, oldest=10)
         assert files(kept(tmp_path / "a", 11).parent) == ["round-00000010.checkpoint", "round-00000011.checkpoint"]
 
+    def test_what_a_killed_process_left_half_written_is_cleared_away(self, tmp_path):
+        federation = opened(silos(tmp_path))
+        keep(federation, 1)
+        place = kept(tmp_path / "a", 1).parent
+        (place / ".round-00000002.checkpoint.77.tmp").write_bytes(b"half")
+        keep(federation, 2)
+        assert files(place) == ["round-00000001.checkpoint", "round-00000002.checkpoint"]
+
     def test_runs_do_not_clear_away_each_others_rounds(self, tmp_path):
         members = silos(tmp_path)
         one = opened(members)

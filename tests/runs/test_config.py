@@ -54,6 +54,30 @@ def test_bare_keys_belong_to_the_first_section_that_has_them():
 
 
 @pytest.mark.parametrize(
+    ("method", "change", "place"),
+    [
+        ("lot", "rounds=3", ("flow", "rounds", 3)),
+        ("lot", "precision=float64", ("flow", "precision", "float64")),
+        ("fedwad", "rounds=3", ("distance", "rounds", 3)),
+        ("fedwad", "support=3", ("distance", "support", 3)),
+        ("fedflow", "rounds=3", ("federated", "rounds", 3)),
+        ("dcfm-a", "rounds=3", ("peers", "rounds", 3)),
+        ("dcfm-b", "precision=float64", ("experts", "precision", "float64")),
+        ("dcfm-b", "novel=0.5", ("student", "novel", 0.5)),
+    ],
+)
+def test_bare_keys_belong_to_what_the_method_looks_at(method, change, place):
+    section, key, value = place
+    assert override({"method": method}, [change]) == {"method": method, section: {key: value}}
+
+
+@pytest.mark.parametrize(("method", "change"), [("lot", "support=7"), ("ddm", "rounds=3"), ("dcfm-a", "novel=1.0")])
+def test_a_bare_key_of_what_a_method_does_not_look_at_is_unknown(method, change):
+    with pytest.raises(UsageError, match="There is no key"):
+        override({"method": method}, [change])
+
+
+@pytest.mark.parametrize(
     ("change", "words"),
     [
         ("rounds", "write key=value"),
@@ -140,7 +164,13 @@ def test_images_that_differ_at_every_draw_are_refused_for_semi_discrete_pairs(da
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("method = 'sdd'", "did you mean 'sd'"), ("[flow", "not valid TOML"), (None, "cannot be read")]
+    ("text", "words"),
+    [
+        ("method = 'sdd'", "did you mean 'sd'"),
+        ("method = ['ddm']", "There is no method '['ddm']'"),
+        ("[flow", "not valid TOML"),
+        (None, "cannot be read"),
+    ],
 )
 def test_bad_toml_gets_a_sentence(tmp_path, text, words):
     path = tmp_path / "mine.toml"

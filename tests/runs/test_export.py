@@ -126,7 +126,7 @@ class TestRefusals:
 
     def test_an_unfinished_run(self, refused, copy):
         (copy / "results.json").unlink()
-        refused(RunFolderError, "has not finished; end it with 'anabranch resume'", copy)
+        refused(RunFolderError, "has not finished; end it with 'anabranch resume ", copy)
         assert not (copy / "export").exists()
 
     def test_a_run_without_its_last_checkpoint(self, refused, copy):

@@ -205,7 +205,7 @@ def test_a_silo_whose_expert_was_lost_is_not_handed_on(run, tmp_path):
 def test_what_is_not_whole_is_not_exported(run, tmp_path):
     with pytest.raises(Killed):
         train(composing("ddm"), tmp_path / "run", killer(3))
-    with pytest.raises(RunFolderError, match="has not finished; end it with 'anabranch resume'"):
+    with pytest.raises(RunFolderError, match="has not finished; end it with 'anabranch resume "):
         export(tmp_path / "run")
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(RunFolderError, match="is not empty"):

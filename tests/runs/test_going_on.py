@@ -128,7 +128,8 @@ def test_a_run_may_go_on_with_a_lower_quorum_until_it_is_finished(tmp_path):
     assert RunFolder(tmp_path).config() == settings(2)
     rows = train(settings(1), tmp_path, assemble=simulated)
     lines = RunFolder(tmp_path).metrics()
-    assert {line["round"]: line["answered"] for line in lines} == dict.fromkeys(range(8, 13), 1)  # where one failed
+    answered = {line["round"]: line["answered"] for line in lines if line["round"] > 5}
+    assert answered == dict.fromkeys(range(8, 13), 1)  # where one failed
     with pytest.raises(RunFolderError, match=r"another run: federation\.quorum is 1 there and 2 now"):
         train(settings(2), tmp_path, assemble=simulated)
     assert train(settings(1), tmp_path) == rows

@@ -8,7 +8,7 @@ import torch
 
 import anabranch.runs._clock as clock_module
 import anabranch.runs._drive as drive
-from anabranch.errors import UsageError
+from anabranch.errors import Paused, UsageError
 from anabranch.federation import Ranks, ServerOptimizer
 from anabranch.runs import Clock, Looks, Notes, RunFolder, from_dict, resume, train
 from tests.runs.tiny import tiny
@@ -120,6 +120,29 @@ def test_a_run_that_is_continued_has_the_minutes_that_are_left(tmp_path, hands):
     resume(tmp_path, ten_seconds_a_round(hands))
     # A record is written before its note takes ten seconds: round 3 says 20, and what the fourth took is lost with it.
     assert RunFolder(tmp_path).read_json("results.json")["rounds"] == 8
+
+
+def test_what_passed_between_two_lines_of_the_log_counts_where_a_run_goes_on(tmp_path, hands):
+    def pausing(progress, federation):
+        return progress.round == 4
+
+    config = tiny(run={"minutes": 1.0, "log_every": 1000, "checkpoint_every": 1})
+    with pytest.raises(Paused):
+        train(config, tmp_path, ten_seconds_a_round(hands, pause=pausing))
+    assert RunFolder(tmp_path).metrics()[-1]["seconds"] == 40.0  # as of the checkpoint
+    hands.now += 1e6  # the night
+    resume(tmp_path, ten_seconds_a_round(hands))
+    assert RunFolder(tmp_path).read_json("results.json")["rounds"] == 7  # as without the night
+
+
+def test_every_phase_has_its_own_seconds_however_seldom_rounds_are_logged(tmp_path, hands):
+    config = tiny(run={"log_every": 1000}, coupling={"name": "semidiscrete"})  # 30 rounds of duals and 2 blocks
+    rows = train(config, tmp_path, ten_seconds_a_round(hands))
+    seconds = {row["metric"]: row["value"] for row in rows if row["metric"].endswith("_seconds")}
+    # A line is written before its note takes ten seconds, so that the first phase seems to have one round less.
+    assert seconds == {"fit_seconds": 290.0, "assign_seconds": 20.0, "flow_seconds": 120.0}
+    edges = [(r["round"], r["phase"]) for r in RunFolder(tmp_path).metrics() if r["round"] in (1, 30, 31, 32, 33, 44)]
+    assert edges == [(1, "duals"), (30, "duals"), (31, "assign"), (32, "assign"), (33, "flow"), (44, "flow")]
 
 
 def test_a_run_whose_minutes_were_over_trains_no_further(tmp_path, hands, monkeypatch):

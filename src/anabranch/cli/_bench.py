@@ -53,18 +53,20 @@ def images(
         str | None, typer.Option(help="paper: its network for CIFAR-10; tiny: 8x8. By default paper on a GPU only.")
     ] = None,
     channels: Annotated[int | None, typer.Option(help="The UNet's channels, instead of the scale's.")] = None,
-    silos: Annotated[str, typer.Option(help="Silos of each case, as in 3,32.")] = "",
-    batch: Annotated[str, typer.Option(help="Images of a silo in a step, as many numbers: 128,32.")] = "",
+    silos: Annotated[str, typer.Option(help="Silos of each case; 3,32 at scale paper, 2,3 at tiny.")] = "",
+    batch: Annotated[str, typer.Option(help="Images of a silo in a step, as many numbers; 128,32, at tiny 8,4.")] = "",
     method: Annotated[
         str, typer.Option(help="Couplings: vanilla (always), lot, got, got-balanced, got-entropic, sd.")
     ] = "vanilla,lot,got,got-balanced,got-entropic,sd",
     precision: Annotated[str, typer.Option(help="bfloat16 (on a GPU that can) or float32, of our side.")] = "bfloat16",
     steps: Annotated[
-        int | None, typer.Option(help="Steps of a turn, at most; of three turns the median counts.")
+        int | None, typer.Option(help="Steps of a turn, at most, of turns whose median counts; 10, at tiny 3.")
     ] = None,
-    samples: Annotated[int | None, typer.Option(help="Images sampled at once.")] = None,
-    nfe: Annotated[int | None, typer.Option(help="Evaluations of the velocity a sample.")] = None,
-    loss_steps: Annotated[int | None, typer.Option(help="Steps of which the last quarter's mean loss is told.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Images sampled at once; 1000, at tiny 32.")] = None,
+    nfe: Annotated[int | None, typer.Option(help="Evaluations of the velocity a sample; 10, at tiny 3.")] = None,
+    loss_steps: Annotated[
+        int | None, typer.Option(help="Steps of which the last quarter's mean loss is told; 2000, at tiny 40.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="JSON file for the figures; those of an earlier run there are kept beside.")
     ] = None,

@@ -45,7 +45,7 @@ def reproduce(
 ) -> None:
     """Make a paper's table or figure again, and check it. Exit code 1 when a check fails.
 
-    Every cell (problem, method, seed) is a run folder: finished ones are skipped, so that a second call only fills
+    Every cell (problem, method, seed) has a folder: finished ones are skipped, so that a second call only fills
     the gaps. The same command can be given several times at once, on several GPUs say: each process takes cells that
     no other is at work on.
     """

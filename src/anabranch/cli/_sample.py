@@ -47,7 +47,7 @@ def sample(
         typer.Option(
             "--class",
             help="Of a flow that is told classes (flow.classes): the number of one, or each: all in turn. Sharpened by"
-            " --weights 2 --until 0.5, where each evaluation is two of the network.",
+            " --weights 2 --until 0.5, which runs the network twice an evaluation.",
         ),
     ] = "",
     grid: Annotated[

@@ -173,8 +173,9 @@ def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder
     from anabranch.report import summary_table, write_report
     from anabranch.runs import RunFolder
 
-    ranks = Ranks.here()
-    if ranks.first and RunFolder(run).finished:
+    ranks, folder = Ranks.here(), RunFolder(run)
+    if ranks.first and folder.finished:
+        folder.config()  # of a cell it says where the run is
         typer.echo(f"{run} is finished; nothing to resume.")
     with training_notes("resume") as notes:
         rows = resume_on_its_engine(run, notes)

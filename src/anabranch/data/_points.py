@@ -34,8 +34,7 @@ def check_points(
     """x as a contiguous float32 tensor (n, d) with finite entries, on the device it came from.
 
     Always float32, whatever came in: the networks compute in it, and one type for all silos keeps them alike.
-    `owner` begins every complaint ("Silo 'b'"); `smallest` is 2 by default: a point to train on and one to
-    hold out.
+    `owner` begins every complaint ("Silo 'b'"); `smallest` is how many are needed.
 
     >>> check_points([[0, 1], [2, float("nan")]], "Silo 'b'")
     Traceback (most recent call last):
@@ -58,9 +57,8 @@ def check_points(
             " all silos must share one space."
         )
     if len(points) < smallest:
-        reason = "; one to train on and one to hold out" if smallest == 2 else ""
         held = f"{len(points)} point{'s' if len(points) > 1 else ''}"
-        raise DataError(f"{owner} holds only {held}, at least {smallest} are needed{reason}.")
+        raise DataError(f"{owner} holds only {held}, at least {smallest} are needed.")
     bad = (~points.isfinite().all(dim=1)).nonzero()[:, 0]
     if len(bad):
         verb, them = ("is", "it") if len(bad) == 1 else ("are", "them")

@@ -25,7 +25,7 @@ from anabranch.federation._replies import Replies
 from anabranch.federation._silo import STEP, Silo
 from anabranch.federation._site import Site
 from anabranch.federation._standing import Done, Gathered, Join, Joined, Keep, Rewind
-from anabranch.federation._store import load, save, write_atomically
+from anabranch.federation._store import drop_leftovers, load, save, write_atomically
 from anabranch.federation._verdict import Verdict
 from anabranch.federation._weights import WEIGHTINGS, Participation, weights
 from anabranch.federation._wire import Refused, decode_question, encode_question, installed_version
@@ -77,6 +77,7 @@ __all__ = [
     "check",
     "decode",
     "decode_question",
+    "drop_leftovers",
     "encode",
     "encode_question",
     "exhausted",

@@ -149,6 +149,7 @@ def keep(silo: Silo, question: Keep) -> Done:
         for old in place.glob("round-*.checkpoint"):
             if old < _path(place, question.oldest):
                 old.unlink(missing_ok=True)
+        _store.drop_leftovers(place)
     return Done()
 
 

@@ -44,6 +44,12 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return {name: tensor.clone() for name, tensor in decode(data[start:]).items()}, facts
 
 
+def drop_leftovers(folder: Path) -> None:
+    """Removes what processes that were killed while they wrote have left, in a folder that nobody else writes to."""
+    for left in folder.glob(".*.tmp"):
+        left.unlink(missing_ok=True)
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Replaces the file at `path` in one step; a full or read-only disk is reported in a sentence."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from torch import Tensor
 
@@ -41,6 +42,12 @@ class Phased:
     def rounds(self) -> int:
         """All rounds, of all phases."""
         return sum(phase.rounds for phase in self.phases)
+
+    @property
+    def stretches(self) -> list[tuple[int, int]]:
+        """The first and the last round of every phase that has any."""
+        ends = list(accumulate(phase.rounds for phase in self.phases))
+        return [(end - phase.rounds + 1, end) for phase, end in zip(self.phases, ends, strict=True) if phase.rounds]
 
     def run(self, done: int = 0) -> Iterator[Progress]:
         """Trains from after round `done` to the end, yielding after every round."""

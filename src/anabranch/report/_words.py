@@ -9,6 +9,7 @@ from anabranch.report._charts import DISTANCES
 from anabranch.report._read import Comparison, Run
 from anabranch.report._statistics import Statistics
 from anabranch.report._table import number
+from anabranch.runs import RunFolder
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 LEVEL = 1.05  # methods closer than this are not ranked
@@ -60,7 +61,7 @@ def unfinished(run: Run) -> str:
     reached = f"its log ends at round {last['round']}, in the phase '{last['phase']}'" if last else "nothing is logged"
     return (
         f"{run.method} on {run.problem}, seed {run.config.seed}, has not finished: {reached}. It appears in the"
-        f" training curves only. Continue it with: anabranch resume {run.path}"
+        f" training curves only. To go on with it: {RunFolder(run.path).again}."
     )
 
 

@@ -64,6 +64,7 @@ SECTIONS: dict[str, type] = {
 COMPOSED = ("experts", "federated", "peers", "student", "mixture", "composition")  # what only compositions look at
 PLAIN = ("flow", "coupling", "potential", "semidiscrete", "images")  # and what they do not
 FEDWAD = "fedwad"  # the method that trains nothing
+STAGES = ("federated", "peers", "student")  # of compositions, which some have and some do not
 BRIEFLY = {"nfe": [1, 3, 10], "points": 64}  # of images: as many as of points would take longer than to train
 LABELS = ("recipe", "scale", "problem", "method")
 
@@ -200,7 +201,7 @@ def from_toml(path: str | Path, method: str | None = None, changes: Iterable[str
     if method is not None:
         values["method"] = method
     chosen = values.get("method", "own")
-    if "method" in values and chosen not in presets:
+    if not isinstance(chosen, str) or ("method" in values and chosen not in presets):
         raise unknown("method", str(chosen), presets)
     whole = override({"problem": path.stem, **merged(presets.get(chosen, {}), values)}, changes)
     flow = whole.get("flow", {})
@@ -233,7 +234,7 @@ def override(values: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any
     Sections that the method does not look at have no bare keys: what they said would change nothing.
     """
     result = merged(values)
-    idle = PLAIN if result.get("method") in COMPOSITIONS else COMPOSED
+    idle = _idle(result.get("method"))
     for change in changes:
         key, value = setting(change)
         section, name = _place(key, idle)
@@ -242,6 +243,15 @@ def override(values: Mapping[str, Any], changes: Iterable[str]) -> dict[str, Any
         elif isinstance(before := result.get(section, {}), Mapping):  # what is none is refused by whoever reads it
             result[section] = {**before, name: value}
     return result
+
+
+def _idle(method: object) -> tuple[str, ...]:
+    """The sections that a method does not look at."""
+    if method == FEDWAD:
+        return (*PLAIN, *COMPOSED)
+    if method in COMPOSITIONS:
+        return (*PLAIN, "distance", *(stage for stage in STAGES if stage not in COMPOSITIONS[str(method)]))
+    return ("distance", *COMPOSED)
 
 
 def setting(change: str) -> tuple[str, Any]:

@@ -61,6 +61,13 @@ def resume(path: Path, notes: Notes | None = None) -> list[Row]:
     """Continues the run in a folder, to the same parameters as an uninterrupted one."""
     if not (path / "config.json").exists():
         raise RunFolderError(f"{path} is no run folder: it has no config.json. Start a run with 'anabranch train'.")
+    found = RunFolder(path)
+    found.config()  # a cell says where its run is
+    if found.in_a_cell and not found.finished:
+        raise RunFolderError(
+            f"{path} is the run of a recipe's cell, and may have to be looked at while it trains; go on with"
+            f" {found.again}, which does that."
+        )
     ranks = Ranks.here()
     with begun(path, ranks) as folder:
         return _run(folder.config(), folder, (notes or Notes()).of(ranks), simulate, ranks)

@@ -95,7 +95,7 @@ def load_exported(folder: Path) -> ExportedFlow | ExportedComposition:
 
 def _last_checkpoint(folder: RunFolder) -> Checkpoint:
     if not folder.finished:
-        raise RunFolderError(f"{folder.path} has not finished; end it with 'anabranch resume', then export it.")
+        raise RunFolderError(f"{folder.path} has not finished; end it with {folder.again}, then export it.")
     checkpoint, warnings = folder.load_checkpoint()
     if checkpoint is None:
         raise CheckpointError(" ".join(warnings) or f"{folder.path} has no checkpoint any more; train the run again.")

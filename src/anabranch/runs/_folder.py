@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from anabranch.errors import BusyError, CheckpointError, RunFolderError
-from anabranch.federation import load, save, write_atomically
+from anabranch.federation import drop_leftovers, load, save, write_atomically
 from anabranch.runs._config import Config, from_dict
 from anabranch.runs._differences import differences
 
@@ -91,8 +91,22 @@ class RunFolder:
         self.write_json("environment.json", environment())
         self.write_json("config.json", config.to_dict())
 
+    @property
+    def in_a_cell(self) -> bool:
+        """Whether it is the run of a recipe's cell, in which more happens than training."""
+        return _is_a_cell(self.path.parent)
+
+    @property
+    def again(self) -> str:
+        """The command that goes on with it."""
+        return "the same 'anabranch reproduce'" if self.in_a_cell else f"'anabranch resume {self.path}'"
+
     def config(self) -> Config:
         """The run's exact config."""
+        if _is_a_cell(self.path):
+            run = self.path / "run"
+            there = f"; its run is {run}" if (run / "config.json").exists() else ", and has no run of its own"
+            raise RunFolderError(f"{self.path} is a cell of a recipe{there}. 'anabranch reproduce' goes on with cells.")
         try:
             return from_dict(json.loads((self.path / "config.json").read_text()))
         except OSError as error:
@@ -118,6 +132,7 @@ class RunFolder:
         save(self._checkpoint_path(checkpoint.round), checkpoint.state, {**checkpoint.facts, "round": checkpoint.round})
         for old in self.checkpoints()[:-KEPT]:
             self._checkpoint_path(old).unlink(missing_ok=True)
+        drop_leftovers(self.path / "checkpoints")
 
     def checkpoints(self) -> list[int]:
         """The rounds that have a checkpoint, rising."""
@@ -200,3 +215,12 @@ def environment() -> dict[str, str]:
             packages[name] = "not installed"
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {os.cpu_count()} cores"
     return {"python": platform.python_version(), "device": device, "threads": str(torch.get_num_threads()), **packages}
+
+
+def _is_a_cell(path: Path) -> bool:
+    """Whether a folder holds a cell of a recipe that is more than a run."""
+    try:
+        found = json.loads((path / "config.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and "study" in found

@@ -51,5 +51,5 @@ def stopping(folder: RunFolder) -> str:
     where = f"goes on from round {saved[-1]}" if saved else "starts the run over"
     return (
         "Stopping: this round is finished first, and saved. Ctrl-C once more stops at once and loses it;"
-        f" 'anabranch resume {folder.path}' then {where}."
+        f" {folder.again} then {where}."
     )

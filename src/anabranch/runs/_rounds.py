@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TextIO
 
 from anabranch.errors import Paused
 from anabranch.federation import Federation, Ranks
@@ -26,6 +26,7 @@ def train_rounds(
     Gives the seconds spent in all. Of several processes rank 0 has the clock, and any may be interrupted."""
     ranks, facts = assembly.ranks, _facts(server, config, assembly)
     log_every = 1 if config.composes else config.run.log_every  # there a round is many steps
+    edges = {edge for first, last in server.stretches for edge in (first, last)}  # or phases would be said to take more
     records = folder.metrics()
     folder.truncate_metrics(done)
     earlier = saved = max((r.get("seconds", 0.0) for r in records if r["round"] <= done), default=0.0)
@@ -43,21 +44,21 @@ def train_rounds(
             last = over or progress.round == progress.rounds
             if isinstance(server, CompositionServer) and progress.phase == "experts":
                 keep_experts(folder, server)
-            if progress.round % log_every == 0 or last or progress.failures:
-                record = _record(progress, server.federation, clock.seconds)
-                log.write(json.dumps(record | ({"notes": remarks} if remarks else {})) + "\n")
-                log.flush()
-                remarks = []
+            logged = progress.round % log_every == 0 or progress.round in edges or last or bool(progress.failures)
+            if logged:
+                remarks = _write(log, progress, server, clock, remarks)
             notes.progress(progress, server.federation)
             looking.take(progress, clock, over)
             stop = ranks.any(interrupted.is_set())
             if last or stop or _saves(config, server, progress.round, clock.seconds - saved, ranks):
+                if not logged:  # who goes on from here must know how long it has trained
+                    remarks = _write(log, progress, server, clock, remarks)
                 _save(folder, server, progress.round, facts)
                 saved = clock.seconds
                 if not last and ranks.decided(notes.pause(progress, server.federation)):
                     raise Paused(f"The run paused after round {progress.round}, to be continued.")
             if stop:
-                notes.say(f"Stopped after round {progress.round}; continue with: anabranch resume {folder.path}")
+                notes.say(f"Stopped after round {progress.round}; continue with {folder.again}.")
                 raise KeyboardInterrupt
             if over:
                 notes.say(
@@ -90,6 +91,14 @@ def _save(folder: RunFolder, server: Server, number: int, facts: dict[str, Any])
     server.federation.keep(oldest=saved[-1] if saved else 0)
     ledger = server.federation.ledger.state()
     folder.save_checkpoint(Checkpoint(number, server.state(), {**facts, "ledger": ledger}))
+
+
+def _write(log: TextIO, progress: Progress, server: Server, clock: Clock, remarks: list[str]) -> list[str]:
+    """A line of the log; gives the remarks that are still to be made, which are none."""
+    record = _record(progress, server.federation, clock.seconds)
+    log.write(json.dumps(record | ({"notes": remarks} if remarks else {})) + "\n")
+    log.flush()
+    return []
 
 
 def _record(progress: Progress, federation: Federation, seconds: float) -> dict[str, object]:

@@ -203,4 +203,6 @@ def _words(space: AttributeSpace, codes: Tensor) -> dict[str, list[str]]:
 
 def _table(x: Tensor, words: Mapping[str, list[str]]) -> Table:
     columns = {f"x{i + 1}": [f"{value:.6g}" for value in column] for i, column in enumerate(x.T.tolist())}
+    if both := [name for name in words if name in columns]:
+        raise UsageError(f"An attribute is called '{both[0]}', as a coordinate is in a table; write .npz.")
     return Table({**columns, **words})

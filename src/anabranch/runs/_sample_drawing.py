@@ -173,8 +173,8 @@ def tell_of_what_is_to_come(folder: RunFolder, checkpoint: Checkpoint) -> None:
     """Warns that samples are of a run that has not come to its end."""
     if not folder.finished:
         warnings.warn(
-            f"{folder.path} has not finished: these are samples as of round {checkpoint.round}. 'anabranch resume"
-            f" {folder.path}' goes on with it.",
+            f"{folder.path} has not finished: these are samples as of round {checkpoint.round};"
+            f" {folder.again} goes on with it.",
             stacklevel=3,
         )
 

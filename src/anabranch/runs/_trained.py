@@ -96,7 +96,7 @@ def _of_run(folder: RunFolder) -> TrainedFlow:
     if not int(checkpoint.state["flow/steps"]):
         raise CheckpointError(
             f"At round {checkpoint.round} the flow of {folder.path} is untrained: other things come before it. Go on"
-            f" with 'anabranch resume {folder.path}', then sample."
+            f" with {folder.again}, then sample."
         )
     tell_of_what_is_to_come(folder, checkpoint)
     dimension, given, encoder = int(checkpoint.facts["dimension"]), source_points(config), folder.path / ENCODER

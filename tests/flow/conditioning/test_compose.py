@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -159,3 +160,12 @@ def test_wrong_weights_get_a_sentence():
         guided(lambda x, t, y: x, "a")
     with pytest.raises(UsageError, match="3 weights for 2 attributes"):
         composed(lambda x, t, y: x, [1.0, 1.0, 1.0])(torch.zeros(1, 2), torch.tensor(0.0), torch.zeros(1, 2).long())
+
+
+def test_arrays_without_dimensions_are_numbers():
+    x, t = points(5, 2)
+    y = torch.zeros(5, 2, dtype=torch.long)
+    field = lambda x, t, y: x * (y + 2).sum(1, keepdim=True)  # noqa: E731
+    for two, half in ((torch.tensor(2.0), torch.tensor(0.5)), (np.float32(2.0), np.array(0.5))):
+        for make in (composed, guided):
+            assert torch.equal(make(field, two, half)(x, t, y), make(field, 2.0, 0.5)(x, t, y))

@@ -278,6 +278,20 @@ def test_precision_follows_the_settings():
     assert field(x, torch.tensor(0.5), y).dtype == torch.float32
 
 
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"network": "conditional-unet", "shape": [1, 1, 2], "multipliers": [1], "channels": 8}, "this CPU"),
+        ({}, "a network of points"),
+    ],
+)
+def test_rounding_that_does_not_take_place_is_told(settings, why):
+    told = CompositionServer(composition("ddm", experts={**settings, "precision": "bfloat16"}), opened(corner_silos()))
+    assert any(f"'bfloat16', which {why}" in warning for warning in told.warnings)
+    silent = CompositionServer(composition("ddm", experts=settings), opened(corner_silos()))
+    assert not any("bfloat16" in warning for warning in silent.warnings)
+
+
 def test_an_unprepared_silo_refuses():
     federation = opened(corner_silos())
     assert "before it was told" in federation.ask(Train(1, 0, 1)).failures["a"]

@@ -1,16 +1,18 @@
 """Distances while a flow trains."""
 
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from anabranch.errors import UsageError
+from anabranch.errors import RunFolderError, UsageError
 from anabranch.recipes import recipe
 from anabranch.recipes.studies import flow_images as study
 from anabranch.recipes.studies.flow_images._curve_pictures import curve_figures
 from anabranch.report._style import style
-from anabranch.runs import Notes, RunFolder, train
+from anabranch.runs import Notes, RunFolder, export, resume, train
 from tests.recipes.flow_images.cells import PAPERS, cell, cells_of
 
 CURVE = {"minutes": [1e-9, 2e-9, 500], "nfe": [2], "count": 10}
@@ -165,3 +167,25 @@ def test_curves_of_the_papers_figures_end_with_training_and_in_the_tables(name):
             asked.add((one.scale, one.problem))
     problems = {"ffm-cifar10": ["alpha-0.3", "alpha-0.1"], "ffm-ablation": ["batch"]}.get(name, [])
     assert asked >= {(scale, problem) for scale in ("small", "paper") for problem in problems}
+
+
+def test_a_cell_goes_on_as_a_cell_or_its_curve_would_have_gaps(tmp_path):
+    """Only the cell looks at its run: whoever resumes the run, or takes the cell for one, learns what to do."""
+    one = cell(tmp_path, "vanilla", curve=CURVE)
+    RunFolder(one.folder).write_json("config.json", {"study": "flow_images", "method": "vanilla"})
+    folder, said = RunFolder(one.folder / study.RUN), []
+
+    def stop(progress, federation):
+        if progress.round == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(study.config_of(one), folder.path, Notes(progress=stop, say=said.append))
+    assert said[-1] == "Stopped after round 1; continue with the same 'anabranch reproduce'."
+    with pytest.raises(RunFolderError, match="go on with the same 'anabranch reproduce'"):
+        resume(folder.path)
+    for ask in (resume, export, lambda path: RunFolder(path).config()):
+        with pytest.raises(RunFolderError, match=f"is a cell of a recipe; its run is {folder.path}"):
+            ask(one.folder)
+    study.run(one)
+    resume(folder.path)  # it is finished: nothing is done

@@ -29,12 +29,13 @@ def composed(field: Field, weights: Sequence[float] | float | None = None, until
     >>> field(torch.zeros(1, 1), torch.tensor(0.5), torch.tensor([[3, 4]]))       # 0 + 1 · 3 + 2 · 4
     tensor([[11.]])
     """
-    return Composition(field, strengths(weights), until)
+    return Composition(field, strengths(weights), _time(until))
 
 
 def strengths(weights: Sequence[float] | float | None) -> tuple[float, ...]:
     """Weights as numbers: of one for all attributes that number alone; one, where none are given."""
-    given = [1.0] if weights is None else [weights] if isinstance(weights, Real) else weights
+    alone = isinstance(weights, Real) or getattr(weights, "ndim", 1) == 0
+    given = [1.0] if weights is None else [weights] if alone else weights
     try:
         if isinstance(given, str):
             raise TypeError
@@ -56,7 +57,7 @@ class Composition:
             raise UsageError(
                 f"The weights of a composition cannot be {list(self.weights)}. Give a finite number for each attribute."
             )
-        _check_until(self.until)
+        _time(self.until)
 
     def __call__(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         return self.at(y)(x, t)
@@ -136,11 +137,11 @@ def guided(field: Field, weight: float = 1.0, until: float = 1.0) -> Field:
     >>> field(torch.zeros(1, 1), torch.tensor(0.5), torch.tensor([[3, 4]]))       # 1 + 2 · (20 − 1)
     tensor([[39.]])
     """
-    if not isinstance(weight, Real) or not math.isfinite(weight):
+    number, until = _number(weight), _time(until)
+    if not math.isfinite(number):
         raise UsageError(
             f"The weight of guidance cannot be {weight}. Give a finite number; 1 leaves the field as it is."
         )
-    _check_until(until)
 
     def velocity(x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         if t.dim() == 0 and bool(t > until):
@@ -148,15 +149,23 @@ def guided(field: Field, weight: float = 1.0, until: float = 1.0) -> Field:
         both = torch.ones(2, y.shape[1], dtype=torch.bool, device=y.device)
         both[1] = False
         values = all_masks(field, x, t, y, both)
-        strength = torch.where(t > until, 1.0, weight).to(x).unsqueeze(-1)
+        strength = torch.where(t > until, 1.0, number).to(x).unsqueeze(-1)
         return values[1] + strength * (values[0] - values[1])
 
     return velocity
 
 
-def _check_until(until: float) -> None:
-    if not isinstance(until, Real) or not 0 <= until <= 1:
+def _number(value: object) -> float:
+    """A number, also of an array without dimensions; NaN of what is none."""
+    alone = isinstance(value, Real) or getattr(value, "ndim", 1) == 0
+    return float(value) if alone else math.nan  # type: ignore[arg-type]
+
+
+def _time(until: float) -> float:
+    """When weights end, which must lie in [0, 1]."""
+    if not 0 <= (found := _number(until)) <= 1:
         raise UsageError(f"Weights cannot last until t = {until}. Give a time in [0, 1]; 1 is all along.")
+    return found
 
 
 def conditioned(field: Field, y: Tensor) -> Velocity:

@@ -36,6 +36,7 @@ from anabranch.methods.experts import (
     Train,
     bind,
     expert_network,
+    precision_warnings,
     samples_of_experts,
     settings_to_json,
     shared_network,
@@ -68,7 +69,7 @@ class CompositionServer(Phased):
             raise UsageError("DCFM-A trains experts beside those of peers, and there is one silo; take two or more.")
         self.settings, self.federation = settings, federation
         self.coverage, self.shape = survey(federation, space)
-        self.warnings = self.coverage.check(settings.force)
+        self.warnings = [*self.coverage.check(settings.force), *precision_warnings(settings.experts, federation)]
         if settings.student.steps:
             check_taught(self.coverage)
         self.experts: dict[str, dict[str, Tensor]] = {}

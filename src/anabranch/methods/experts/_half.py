@@ -15,7 +15,7 @@ from torch.func import functional_call
 from anabranch import seeds
 from anabranch.data.attributes import AttributeSpace
 from anabranch.errors import AnabranchError, MessageError, RefusedError, unknown
-from anabranch.federation import STEP, Silo
+from anabranch.federation import STEP, Federation, Silo
 from anabranch.flow import (
     RowCost,
     attempt,
@@ -80,10 +80,11 @@ def expert_network(
 ) -> nn.Module:
     """The network of an expert, or another one of the same size."""
     name = name or settings.network
-    known = [*networks_with("sizes", *_OF_POINTS), *networks_with("sizes", *_OF_IMAGES)]
-    if name not in known:
-        raise unknown("network for attributes", name, known)
-    options = {option: getattr(settings, option) for option in (_OF_IMAGES if name.endswith("unet") else _OF_POINTS)}
+    points, images = (networks_with("sizes", *options) for options in (_OF_POINTS, _OF_IMAGES))
+    if name not in points and name not in images:
+        raise unknown("network for attributes", name, {*points, *images})
+    of_images = name in images and (name not in points or name.endswith("unet"))
+    options = {option: getattr(settings, option) for option in (_OF_IMAGES if of_images else _OF_POINTS)}
     return network(name, dimension, seed, sizes=sizes, **options).to(settings.dtype)
 
 
@@ -163,6 +164,17 @@ def computes_in_half(settings: ExpertSettings, device: torch.device) -> bool:
     """Whether passes are computed in bfloat16: where asked for, for images, and on a GPU that can."""
     wanted = settings.precision == "bfloat16" and settings.network.endswith("unet")
     return wanted and has_bfloat16(device)
+
+
+def precision_warnings(settings: ExpertSettings, federation: Federation) -> list[str]:
+    """What will not be computed as the settings say; of silos that are elsewhere nobody here knows."""
+    if settings.precision != "bfloat16" or not hasattr(federation.engine, "device"):
+        return []
+    if computes_in_half(settings, federation.device):
+        return []
+    place = "this GPU" if federation.device.type == "cuda" else "this CPU"
+    where = place if settings.network.endswith("unet") else f"a network of points ({settings.network})"
+    return [f"experts.precision is 'bfloat16', which {where} does not compute in; experts are computed in float32."]
 
 
 def build(silo: Silo, settings: ExpertSettings, space: AttributeSpace) -> ExpertHalf:
