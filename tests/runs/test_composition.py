@@ -1,12 +1,13 @@
 """Compositions in run folders: resumed to the bit, sampled without data, and started from experts of another run."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from anabranch.data.attributes import attributed, save_attributed
+from anabranch.data.attributes import AttributeSpace, attributed, save_attributed
 from anabranch.errors import CheckpointError, DataError, RunFolderError, UsageError
 from anabranch.federation import Federation, Silo
 from anabranch.methods.dcfm import CompositionServer
@@ -127,6 +128,21 @@ def test_a_folder_alone_gives_the_samples_of_the_run(tmp_path, method):
     again = open_composition(tmp_path / "run").mixture.sample(drawn.codes, None, 4, x0=x0).x1
     assert np.array_equal(drawn.space.encode(drawn.codes).numpy(), kept["cell_labels"])
     assert torch.equal(again, torch.as_tensor(kept["cells"]))
+
+
+def test_a_run_that_could_not_round_as_asked_says_so_once_and_is_sampled(tmp_path):
+    said = []
+    train(composing("ddm", experts={"precision": "bfloat16"}), tmp_path / "run", Notes(say=said.append))
+    assert sum("does not compute in" in sentence for sentence in said) == 1
+    assert draw_composed(tmp_path / "run", NOVEL, 5).x.shape == (5, 2)
+
+
+def test_an_attribute_called_as_a_coordinate_is_not_written_over_it(trained):
+    drawn = draw_composed(trained / "dcfm-a", NOVEL, 5)
+    space = AttributeSpace.of({"x2": ["left", "right"], "vertical": ["bottom", "top"]})
+    renamed = replace(drawn, coverage=replace(drawn.coverage, space=space))
+    with pytest.raises(UsageError, match="An attribute is called 'x2', as a coordinate is in a table"):
+        renamed.table()
 
 
 def test_samples_have_the_attributes_that_were_asked_for(trained):

@@ -167,8 +167,8 @@ def computes_in_half(settings: ExpertSettings, device: torch.device) -> bool:
 
 
 def precision_warnings(settings: ExpertSettings, federation: Federation) -> list[str]:
-    """What will not be computed as the settings say; of silos that are elsewhere nobody here knows."""
-    if settings.precision != "bfloat16" or not hasattr(federation.engine, "device"):
+    """What will not be computed as the settings say. Nobody here knows of silos that are elsewhere or no more there."""
+    if settings.precision != "bfloat16" or not hasattr(getattr(federation, "engine", None), "device"):
         return []
     if computes_in_half(settings, federation.device):
         return []
