@@ -44,7 +44,8 @@ class UnsoundError(QuorumError):
 
     ADVICE = (
         "Mended data, another rate, a clip of the gradient or more precise numbers make another run, in a folder of"
-        " its own; 'anabranch resume' goes on from the last checkpoint, with all of these as they were."
+        " its own; 'anabranch resume', or the same 'anabranch reproduce', goes on from the last checkpoint, with all of"
+        " these as they were."
     )
     failures: dict[str, str] = {}  # noqa: RUF012
 

@@ -13,6 +13,7 @@ from anabranch.federation import Federation, Silo
 from anabranch.methods.dcfm import CompositionServer
 from anabranch.runs import (
     Checkpoint,
+    Computing,
     Notes,
     RunFolder,
     Sampling,
@@ -28,6 +29,8 @@ from anabranch.runs import (
 )
 from anabranch.runs._evaluate_composition import evaluate_composition
 from anabranch.runs._export_composition import composition_card
+from anabranch.runs._sample_composition import open_chosen
+from anabranch.runs._sample_forms import open_file
 from anabranch.runs._stored import facts_of, stored_mixture
 from tests.runs.composing import DATA, HELD, NOVEL, STAGES, composing
 from tests.runs.test_resume import Killed, assert_same_end, final_state, killer
@@ -143,6 +146,9 @@ def test_an_attribute_called_as_a_coordinate_is_not_written_over_it(trained):
     renamed = replace(drawn, coverage=replace(drawn.coverage, space=space))
     with pytest.raises(UsageError, match="An attribute is called 'x2', as a coordinate is in a table"):
         renamed.table()
+    drawing = open_chosen(trained / "dcfm-a", NOVEL, 5, Sampling(), Computing()).drawing
+    with pytest.raises(UsageError, match="An attribute is called 'x2'"):  # before anything is drawn
+        open_file("samples.csv", replace(drawing, attributes={"x2": ["left"] * 5}, follow=None))
 
 
 def test_samples_have_the_attributes_that_were_asked_for(trained):

@@ -111,6 +111,14 @@ def test_ctrl_c_saves_and_then_stops(tmp_path, number):
     assert_same_end(tmp_path / "whole", tmp_path / "stopped")
 
 
+def test_checkpoints_that_a_killed_process_left_half_written_are_cleared_away(tmp_path):
+    with pytest.raises(Killed):
+        train(tiny(), tmp_path, killer(6))
+    (left := tmp_path / "checkpoints" / ".round-00000007.checkpoint.77.tmp").write_bytes(b"half")
+    resume(tmp_path)
+    assert not left.exists()
+
+
 def test_ctrl_c_is_answered_during_the_round_and_a_second_one_stops_it(tmp_path, monkeypatch):
     """The round would take a minute: what is said must not wait for it, and the run goes on from what was saved."""
     said, waited = [], []

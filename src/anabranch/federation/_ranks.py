@@ -156,7 +156,8 @@ class Ranks:
             raise AnabranchError(
                 f"Rank {self.number} of {self.count} cannot reach another one: it ended, or did not answer for"
                 f" {PATIENCE.total_seconds() / 60:g} minutes ({_first_line(error)}). What that one said, or its log,"
-                " tells why; the run goes on from its last checkpoint with 'anabranch resume', started the same way."
+                " tells why; the run goes on from its last checkpoint with 'anabranch resume', or the same 'anabranch"
+                " reproduce', started the same way."
             ) from error
 
     def _join(self) -> None:

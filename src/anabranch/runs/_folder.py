@@ -81,7 +81,7 @@ class RunFolder:
             lower = not self.finished and 1 <= config.federation.quorum <= old.federation.quorum
             was, now = (_settled(each, lower) for each in (old, config))
             if was != now:
-                that = "that run is finished" if self.finished else "continue that run with 'anabranch resume'"
+                that = "that run is finished" if self.finished else f"continue that run with {self.again}"
                 raise RunFolderError(
                     f"{self.path} holds another run: {differences(was.to_dict(), now.to_dict())}. Choose another"
                     f" folder with --out{';' if self.finished else ', or'} {that}."
@@ -94,7 +94,7 @@ class RunFolder:
     @property
     def in_a_cell(self) -> bool:
         """Whether it is the run of a recipe's cell, in which more happens than training."""
-        return _is_a_cell(self.path.parent)
+        return _is_a_cell(self.path.resolve().parent)
 
     @property
     def again(self) -> str:

@@ -74,6 +74,7 @@ def _too_many_points(config: Config) -> str:
         ways.append(f"fewer noises to certify duals with (evaluation.certify, {config.evaluation.certify} a point)")
     return (
         "Memory ran out while what was trained was judged. It is trained and kept: 'anabranch sample' draws from it,"
-        " and 'anabranch resume' judges it once other programs leave more memory. A new run could be judged by"
+        " and 'anabranch resume', or the same 'anabranch reproduce', judges it once other programs leave more memory. A"
+        " new run could be judged by"
         f" {' or '.join(ways)}."
     )

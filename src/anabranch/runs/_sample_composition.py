@@ -24,6 +24,7 @@ from anabranch.runs._sample_drawing import (
     Computing,
     Drawing,
     Sampling,
+    check_columns,
     check_solver,
     exhausted,
     how_drawn,
@@ -190,6 +191,7 @@ def _drawing(stored: Stored, codes: Tensor, sampling: Sampling, batch: int) -> D
         lambda x: _table(x, words),
         stored.shape,
         words,
+        _coordinates(stored.dimension),
     )
 
 
@@ -201,8 +203,12 @@ def _words(space: AttributeSpace, codes: Tensor) -> dict[str, list[str]]:
     }
 
 
+def _coordinates(dimension: int) -> tuple[str, ...]:
+    return tuple(f"x{number + 1}" for number in range(dimension))
+
+
 def _table(x: Tensor, words: Mapping[str, list[str]]) -> Table:
-    columns = {f"x{i + 1}": [f"{value:.6g}" for value in column] for i, column in enumerate(x.T.tolist())}
-    if both := [name for name in words if name in columns]:
-        raise UsageError(f"An attribute is called '{both[0]}', as a coordinate is in a table; write .npz.")
+    found = zip(_coordinates(x.shape[1]), x.T.tolist(), strict=True)
+    columns = {name: [f"{value:.6g}" for value in column] for name, column in found}
+    check_columns(tuple(columns), words)
     return Table({**columns, **words})

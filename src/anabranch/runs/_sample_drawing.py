@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -77,8 +77,8 @@ class Drawing:
     `start` on to where they arrive.
 
     `table` decodes rows for a file of text; images have a `shape` (channels, height, width); `attributes` has what was
-    asked of each sample. `facts` tell these samples from others, `notes` say what is not as it was asked for. `prepare`
-    does what takes its time once.
+    asked of each sample, and a table has beside its `columns`. `facts` tell these samples from others, `notes` say what
+    is not as it was asked for. `prepare` does what takes its time once.
     """
 
     count: int
@@ -88,6 +88,7 @@ class Drawing:
     table: Callable[[Tensor], Table]
     shape: tuple[int, ...] = ()
     attributes: Mapping[str, Sequence[str] | Sequence[int]] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     prepare: Callable[[], None] = lambda: None
@@ -167,6 +168,12 @@ def last_checkpoint(folder: RunFolder) -> Checkpoint:
     for sentence in passed:
         warnings.warn(sentence, stacklevel=3)
     return checkpoint
+
+
+def check_columns(columns: Sequence[str], attributes: Iterable[str]) -> None:
+    """Refuses a table in which an attribute would take the place of a coordinate."""
+    if both := [name for name in attributes if name in columns]:
+        raise UsageError(f"An attribute is called '{both[0]}', as a coordinate is in a table; write .npz.")
 
 
 def tell_of_what_is_to_come(folder: RunFolder, checkpoint: Checkpoint) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from anabranch.data import Table
 from anabranch.errors import UsageError
 from anabranch.federation import write_atomically
-from anabranch.runs._sample_drawing import Drawing
+from anabranch.runs._sample_drawing import Drawing, check_columns
 from anabranch.runs._sample_files import ArrayFile, Picture, WholeFile, image_bytes
 from anabranch.runs._sample_pictures import PictureFolder, check_colours, draw_tiles
 
@@ -43,6 +43,7 @@ def open_file(out: str, drawing: Drawing, picture: Picture | None = None) -> Arr
         _check_place(path)
         return ArrayFile(path, drawing)
     if form == ".csv":
+        check_columns(drawing.columns, drawing.attributes)
         return WholeFile(path, lambda x, evaluations: _write_table(drawing.table(x), path))
     if picture is None:
         picture = _tiles(drawing.shape)

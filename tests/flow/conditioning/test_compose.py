@@ -150,14 +150,15 @@ def test_wrong_weights_get_a_sentence():
     for weights in ([], [float("nan")], float("inf")):
         with pytest.raises(UsageError, match="finite number for each attribute"):
             composed(lambda x, t, y: x, weights)
-    for weights in ("a", "12", [None, 1.0], object()):
+    for weights in ("a", "12", b"12", [None, 1.0], object(), np.array("a"), torch.tensor(1j), 10**400):
         with pytest.raises(UsageError, match="give a number, or one for each attribute"):
             composed(lambda x, t, y: x, weights)
     for make in (composed, guided):
         with pytest.raises(UsageError, match="cannot last until t = a"):
             make(lambda x, t, y: x, 2.0, "a")
-    with pytest.raises(UsageError, match="cannot be a"):
-        guided(lambda x, t, y: x, "a")
+    for weight in ("a", np.array("a"), torch.tensor(1j), 10**400):
+        with pytest.raises(UsageError, match="The weight of guidance cannot be"):
+            guided(lambda x, t, y: x, weight)
     with pytest.raises(UsageError, match="3 weights for 2 attributes"):
         composed(lambda x, t, y: x, [1.0, 1.0, 1.0])(torch.zeros(1, 2), torch.tensor(0.0), torch.zeros(1, 2).long())
 

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from anabranch.methods.experts import (
     expert_network,
     expert_of,
     losses,
+    precision_warnings,
     shown_attributes,
 )
 from anabranch.methods.experts._half import half_of, start
@@ -288,6 +290,9 @@ def test_precision_follows_the_settings():
 def test_rounding_that_does_not_take_place_is_told(settings, why):
     told = CompositionServer(composition("ddm", experts={**settings, "precision": "bfloat16"}), opened(corner_silos()))
     assert any(f"'bfloat16', which {why}" in warning for warning in told.warnings)
+    federation = opened(corner_silos())
+    federation.engine = SimpleNamespace()  # of silos that are elsewhere it has no device
+    assert precision_warnings(told.settings.experts, federation) == []
     silent = CompositionServer(composition("ddm", experts=settings), opened(corner_silos()))
     assert not any("bfloat16" in warning for warning in silent.warnings)
 

@@ -282,22 +282,27 @@ class TestSettings:
             build()
 
     @pytest.mark.parametrize(
-        ("key", "value"),
+        ("name", "options", "key"),
         [
-            ("solver", "foo"),
-            ("transform", "wrong"),
-            ("epsilon", 0.0),
-            ("epsilon", float("nan")),
-            ("descent_rate", -0.5),
-            ("descent_rate", float("inf")),
-            ("candidates", 0),
-            ("descent_steps", -1),
+            ("minibatch", {"solver": "foo"}, "solver"),
+            ("minibatch", {"solver": "sinkhorn", "epsilon": 0.0}, "epsilon"),
+            ("minibatch", {"epsilon": float("nan")}, "epsilon"),
+            ("entropic", {"epsilon": -1.0}, "epsilon"),
+            ("potential", {"transform": "wrong"}, "transform"),
+            ("potential", {"transform": "descent", "descent_rate": -0.5}, "descent_rate"),
+            ("balanced", {"transform": "descent", "descent_rate": float("inf")}, "descent_rate"),
+            ("potential", {"transform": "descent", "descent_steps": -1}, "descent_steps"),
+            ("balanced", {"candidates": 0}, "candidates"),
         ],
     )
-    def test_options_of_couplings_are_refused_by_their_key_before_a_silo_is_asked(self, key, value):
+    def test_options_of_couplings_are_refused_by_their_key_before_a_silo_is_asked(self, name, options, key):
         with pytest.raises(UsageError, match=f"coupling.{key} "):
-            CouplingSettings(**{key: value})
-        assert CouplingSettings(solver="auto", descent_steps=0).solver == "auto"
+            CouplingSettings(name, **options)
+        CouplingSettings(**options)  # nobody looks at them
+
+    def test_options_that_a_coupling_does_not_look_at_may_say_anything(self):
+        CouplingSettings("minibatch", solver="exact", epsilon=0.0, transform="wrong", candidates=0)
+        CouplingSettings("potential", epsilon=0.0, descent_rate=-1.0, solver="foo")
 
     @pytest.mark.parametrize(
         "build",

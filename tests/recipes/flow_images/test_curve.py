@@ -2,11 +2,14 @@
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from anabranch.cli._verbs import app
 from anabranch.errors import RunFolderError, UsageError
 from anabranch.recipes import recipe
 from anabranch.recipes.studies import flow_images as study
@@ -169,7 +172,7 @@ def test_curves_of_the_papers_figures_end_with_training_and_in_the_tables(name):
     assert asked >= {(scale, problem) for scale in ("small", "paper") for problem in problems}
 
 
-def test_a_cell_goes_on_as_a_cell_or_its_curve_would_have_gaps(tmp_path):
+def test_a_cell_goes_on_as_a_cell_or_its_curve_would_have_gaps(tmp_path, monkeypatch):
     """Only the cell looks at its run: whoever resumes the run, or takes the cell for one, learns what to do."""
     one = cell(tmp_path, "vanilla", curve=CURVE)
     RunFolder(one.folder).write_json("config.json", {"study": "flow_images", "method": "vanilla"})
@@ -187,5 +190,14 @@ def test_a_cell_goes_on_as_a_cell_or_its_curve_would_have_gaps(tmp_path):
     for ask in (resume, export, lambda path: RunFolder(path).config()):
         with pytest.raises(RunFolderError, match=f"is a cell of a recipe; its run is {folder.path}"):
             ask(one.folder)
+    with monkeypatch.context() as there:
+        there.chdir(folder.path)
+        with pytest.raises(RunFolderError, match="go on with the same 'anabranch reproduce'"):
+            resume(Path())
+    with pytest.raises(RunFolderError, match="or continue that run with the same 'anabranch reproduce'"):
+        train(replace(study.config_of(one), seed=7), folder.path)
     study.run(one)
     resume(folder.path)  # it is finished: nothing is done
+    RunFolder(one.folder).write_json("results.json", {"rows": []})
+    told = CliRunner().invoke(app, ["resume", str(one.folder)])
+    assert told.exit_code and "nothing to resume" not in told.output

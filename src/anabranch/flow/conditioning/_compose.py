@@ -34,13 +34,12 @@ def composed(field: Field, weights: Sequence[float] | float | None = None, until
 
 def strengths(weights: Sequence[float] | float | None) -> tuple[float, ...]:
     """Weights as numbers: of one for all attributes that number alone; one, where none are given."""
-    alone = isinstance(weights, Real) or getattr(weights, "ndim", 1) == 0
-    given = [1.0] if weights is None else [weights] if alone else weights
+    given = [1.0] if weights is None else [weights] if _alone(weights) else weights
     try:
-        if isinstance(given, str):
+        if isinstance(given, str | bytes):
             raise TypeError
         return tuple(map(float, given))  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise UsageError(f"weights is {weights!r}; give a number, or one for each attribute.") from error
 
 
@@ -157,8 +156,17 @@ def guided(field: Field, weight: float = 1.0, until: float = 1.0) -> Field:
 
 def _number(value: object) -> float:
     """A number, also of an array without dimensions; NaN of what is none."""
-    alone = isinstance(value, Real) or getattr(value, "ndim", 1) == 0
-    return float(value) if alone else math.nan  # type: ignore[arg-type]
+    if not _alone(value):
+        return math.nan
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return math.nan
+
+
+def _alone(value: object) -> bool:
+    """Whether it is one number rather than several."""
+    return isinstance(value, Real) or getattr(value, "ndim", 1) == 0
 
 
 def _time(until: float) -> float:

@@ -52,8 +52,8 @@ class CompositionServer(Phased):
 
     Between rounds `state` is all that a later `load` needs to go on. `space` is the attribute space where it is known
     beforehand; otherwise it is all that the silos know. `experts` are those of an earlier run, by silo: then Stage I is
-    not repeated. `warnings` says what is wrong with the coverage, if it is to be tried all the same. `shape` is that of
-    images, where silos hold such and say so.
+    not repeated. `warnings` says what is wrong with the coverage, if it is to be tried all the same, and with the
+    precision. `shape` is that of images, where silos hold such and say so.
     """
 
     def __init__(

@@ -13,8 +13,9 @@ def spared_phase(settings: FlowMatching, phase: str) -> AbstractContextManager[N
     return spared(
         lambda: (
             f"Memory ran out in the phase '{phase}'. To need less, {remedy(settings, phase)}. The run goes on from its"
-            " last checkpoint with 'anabranch resume', as it is, once other programs leave it more memory; with another"
-            " flow.passes, give the command that began it again. Other settings need a new run."
+            " last checkpoint with 'anabranch resume', or the same 'anabranch reproduce', as it is, once other programs"
+            " leave it more memory; with another flow.passes, give the command that began it again. Other settings need"
+            " a new run."
         )
     )
 

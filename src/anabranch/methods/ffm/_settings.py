@@ -178,19 +178,26 @@ class CouplingSettings:
     def __post_init__(self) -> None:
         if self.name not in coupling_names():
             raise unknown("coupling", self.name, coupling_names())
-        for key, known in (("solver", ("auto", *SOLVERS)), ("transform", TRANSFORMS)):
-            if getattr(self, key) not in known:
-                raise unknown(f"coupling.{key}", getattr(self, key), known)
-        for key in ("epsilon", "descent_rate"):
-            if not 0 < getattr(self, key) < math.inf:
-                raise UsageError(f"coupling.{key} is {getattr(self, key)}; give a positive number.")
-        for key, least in (("candidates", 1), ("descent_steps", 0)):
-            if getattr(self, key) < least:
-                raise UsageError(f"coupling.{key} is {getattr(self, key)}; it must be at least {least}.")
+        self._check_options()
         if self.pool and not self.pool >= 1:
             raise UsageError(f"coupling.pool is {self.pool}; give 1 or more, in batches, or 0 for no limit.")
         if self.group < 1:
             raise UsageError(f"Groups of {self.group} points were asked for; a group holds at least one.")
+
+    def _check_options(self) -> None:
+        """Refuses, by their key, options that the coupling looks at and could not use; others may say anything."""
+        minibatch, potential = self.name == "minibatch", self.name in POTENTIAL_COUPLINGS
+        descends = potential and self.transform == "descent"
+        softly = self.name == "entropic" or (minibatch and self.solver != "exact")
+        for key, asked, known in (("solver", minibatch, ("auto", *SOLVERS)), ("transform", potential, TRANSFORMS)):
+            if asked and getattr(self, key) not in known:
+                raise unknown(f"coupling.{key}", getattr(self, key), known)
+        for key, asked in (("epsilon", softly), ("descent_rate", descends)):
+            if asked and not 0 < getattr(self, key) < math.inf:
+                raise UsageError(f"coupling.{key} is {getattr(self, key)}; give a positive number.")
+        for key, asked, least in (("candidates", potential, 1), ("descent_steps", descends, 0)):
+            if asked and getattr(self, key) < least:
+                raise UsageError(f"coupling.{key} is {getattr(self, key)}; it must be at least {least}.")
 
 
 @register_coupling("independent")

@@ -30,7 +30,7 @@ GIVEN_BACK = ("experts.restore",)  # sent because a stage is shared by methods; 
 EARLIER = ("experts", "peers")  # the phases that methods share
 PASSES = ("forward", "backward")  # of a batch, among a round's metrics
 FLOAT = 4  # bytes
-FORM = 3  # of what stages keep, and of how they train: what another one left is not read
+FORM = 4  # of what stages keep, and of how they train: what another one left is not read
 Tensors = dict[str, Tensor]
 
 
