@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
+GOES_ON = "'anabranch resume', or the same 'anabranch reproduce',"  # what a person types to go on with a run
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")  # torch's own words
 
 
@@ -44,8 +45,7 @@ class UnsoundError(QuorumError):
 
     ADVICE = (
         "Mended data, another rate, a clip of the gradient or more precise numbers make another run, in a folder of"
-        " its own; 'anabranch resume', or the same 'anabranch reproduce', goes on from the last checkpoint, with all of"
-        " these as they were."
+        f" its own; {GOES_ON} goes on from the last checkpoint, with all of these as they were."
     )
     failures: dict[str, str] = {}  # noqa: RUF012
 

@@ -10,7 +10,6 @@ import struct
 import subprocess
 import tarfile
 import zipfile
-from pathlib import Path
 
 import numpy
 import pytest
@@ -258,13 +257,13 @@ def test_a_cache_that_cannot_be_written_is_a_sentence(cache, mnist, monkeypatch,
         get("mnist")
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch):
+def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
     monkeypatch.delenv("ANABRANCH_DATA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert _cache.cache_folder() == Path("/somewhere/anabranch")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert _cache.cache_folder() == tmp_path / "cache" / "anabranch"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", "/home/someone")
-    assert _cache.cache_folder() == Path("/home/someone/.cache/anabranch")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert _cache.cache_folder() == tmp_path / ".cache" / "anabranch"
 
 
 def test_the_verbs(cache, mnist):

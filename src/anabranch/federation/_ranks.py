@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anabranch.errors import AnabranchError, UsageError, out_of_memory
+from anabranch.errors import GOES_ON, AnabranchError, UsageError, out_of_memory
 
 PATIENCE = timedelta(hours=1)  # a process that ended is missed at once; this is for one that lives and does not answer
 BETWEEN = timedelta(days=1)  # runs, while rank 0 judges the one before
@@ -156,8 +156,7 @@ class Ranks:
             raise AnabranchError(
                 f"Rank {self.number} of {self.count} cannot reach another one: it ended, or did not answer for"
                 f" {PATIENCE.total_seconds() / 60:g} minutes ({_first_line(error)}). What that one said, or its log,"
-                " tells why; the run goes on from its last checkpoint with 'anabranch resume', or the same 'anabranch"
-                " reproduce', started the same way."
+                f" tells why; {GOES_ON} goes on from the last checkpoint, started the same way."
             ) from error
 
     def _join(self) -> None:

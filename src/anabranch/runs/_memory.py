@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-from anabranch.errors import spared
+from anabranch.errors import GOES_ON, spared
 from anabranch.runs._config import Config
 from anabranch.runs._images import device_of
 
@@ -62,9 +62,8 @@ def _too_large_a_composition(config: Config) -> str:
     if config.student.steps:
         batch += f", student.batch ({config.student.batch})"
     return (
-        f"Memory ran out while '{config.method}' was trained. The run goes on from its last checkpoint with 'anabranch"
-        f" resume', as it is, once other programs leave it more memory. A new run needs less with smaller {batch} or"
-        f" {width}."
+        f"Memory ran out while '{config.method}' was trained. Once other programs leave more memory, {GOES_ON} goes on"
+        f" from the last checkpoint with the run as it is. A new run needs less with smaller {batch} or {width}."
     )
 
 
@@ -74,7 +73,6 @@ def _too_many_points(config: Config) -> str:
         ways.append(f"fewer noises to certify duals with (evaluation.certify, {config.evaluation.certify} a point)")
     return (
         "Memory ran out while what was trained was judged. It is trained and kept: 'anabranch sample' draws from it,"
-        " and 'anabranch resume', or the same 'anabranch reproduce', judges it once other programs leave more memory. A"
-        " new run could be judged by"
+        f" and {GOES_ON} judges it once other programs leave more memory. A new run could be judged by"
         f" {' or '.join(ways)}."
     )

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.func import functional_call
 
+from anabranch.coupling import MinibatchOT
 from anabranch.data import Cloud
 from anabranch.errors import QuorumError, RefusedError, UsageError
 from anabranch.federation import Envelope, Federation, Participation, Silo
@@ -21,6 +22,7 @@ from anabranch.methods.ffm import (
     SemiDiscreteSettings,
     half_of,
 )
+from anabranch.methods.ffm._settings import COUPLINGS
 from anabranch.metrics import projection_counts
 from anabranch.seeds import generator
 
@@ -301,8 +303,10 @@ class TestSettings:
         CouplingSettings(**options)  # nobody looks at them
 
     def test_options_that_a_coupling_does_not_look_at_may_say_anything(self):
-        CouplingSettings("minibatch", solver="exact", epsilon=0.0, transform="wrong", candidates=0)
-        CouplingSettings("potential", epsilon=0.0, descent_rate=-1.0, solver="foo")
+        one = CouplingSettings("minibatch", solver="exact", epsilon=0.0, transform="wrong", candidates=0)
+        assert one.epsilon == 0.0 and COUPLINGS["minibatch"](one, 1.0) == MinibatchOT("exact", 0.0)
+        other = CouplingSettings("potential", epsilon=0.0, descent_rate=-1.0, solver="foo")
+        assert FlowMatching(coupling=other).coupling == other
 
     @pytest.mark.parametrize(
         "build",

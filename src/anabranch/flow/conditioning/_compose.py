@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from numbers import Real
 
 import torch
 from torch import Tensor
@@ -35,12 +34,7 @@ def composed(field: Field, weights: Sequence[float] | float | None = None, until
 def strengths(weights: Sequence[float] | float | None) -> tuple[float, ...]:
     """Weights as numbers: of one for all attributes that number alone; one, where none are given."""
     given = [1.0] if weights is None else [weights] if _alone(weights) else weights
-    try:
-        if isinstance(given, str | bytes):
-            raise TypeError
-        return tuple(map(float, given))  # type: ignore[arg-type]
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise UsageError(f"weights is {weights!r}; give a number, or one for each attribute.") from error
+    return tuple(map(_number, given))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -154,19 +148,17 @@ def guided(field: Field, weight: float = 1.0, until: float = 1.0) -> Field:
     return velocity
 
 
+def _alone(value: object) -> bool:
+    """Whether it is one thing rather than several; an array without dimensions is one."""
+    return not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0
+
+
 def _number(value: object) -> float:
-    """A number, also of an array without dimensions; NaN of what is none."""
-    if not _alone(value):
-        return math.nan
+    """A number; NaN of what is none, such as a text that looks like one."""
     try:
-        return float(value)  # type: ignore[arg-type]
+        return float(value) if _alone(value) else math.nan  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError, OverflowError):
         return math.nan
-
-
-def _alone(value: object) -> bool:
-    """Whether it is one number rather than several."""
-    return isinstance(value, Real) or getattr(value, "ndim", 1) == 0
 
 
 def _time(until: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from anabranch.errors import spared
+from anabranch.errors import GOES_ON, spared
 from anabranch.methods.ffm._settings import IMAGE_NETWORKS, POTENTIAL_COUPLINGS, FlowMatching
 
 
@@ -12,10 +12,9 @@ def spared_phase(settings: FlowMatching, phase: str) -> AbstractContextManager[N
     """Within, memory that runs out becomes an error that says what would have needed less."""
     return spared(
         lambda: (
-            f"Memory ran out in the phase '{phase}'. To need less, {remedy(settings, phase)}. The run goes on from its"
-            " last checkpoint with 'anabranch resume', or the same 'anabranch reproduce', as it is, once other programs"
-            " leave it more memory; with another flow.passes, give the command that began it again. Other settings need"
-            " a new run."
+            f"Memory ran out in the phase '{phase}'. To need less, {remedy(settings, phase)}. Once other programs leave"
+            f" more memory, {GOES_ON} goes on from the last checkpoint with the run as it is; with another flow.passes,"
+            " give the command that began it again. Other settings need a new run."
         )
     )
 
