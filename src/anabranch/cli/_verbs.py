@@ -168,7 +168,10 @@ def train(
 @app.command()
 @sentences
 def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]) -> None:
-    """Continue an interrupted run, to the same parameters as an uninterrupted one."""
+    """Continue an interrupted run, to the same parameters as an uninterrupted one.
+
+    Cells of recipes go on with the same 'anabranch reproduce'.
+    """
     from anabranch.engines import resume_on_its_engine
     from anabranch.report import summary_table, write_report
     from anabranch.runs import RunFolder
