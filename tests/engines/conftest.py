@@ -1,10 +1,12 @@
-"""Small runs, and what they end with on the local engine."""
+"""Small runs, and what they end with on the local engine; a federation that stands still."""
 
 import pytest
 import torch
 
+from anabranch.engines.nvflare._kits import provision
 from anabranch.recipes import recipe
 from anabranch.runs import RunFolder, train
+from tests.engines.two_sites import SITES, free_ports
 
 SMALL = (
     "rounds=20",
@@ -49,3 +51,9 @@ class Bench:
 @pytest.fixture(scope="session")
 def bench():
     return Bench
+
+
+@pytest.fixture(scope="session")
+def kits(tmp_path_factory):
+    """A federation that nobody has started, and no test changes."""
+    return provision(tmp_path_factory.mktemp("plain") / "federation", SITES, **free_ports())
