@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from anabranch.cli._verbs import app
@@ -144,6 +145,16 @@ def test_ctrl_c_saves_and_exits_with_130(tmp_path):
         process.kill()
     assert process.returncode == 130, output
     assert list((tmp_path / "run" / "checkpoints").iterdir()) and "resume" in output
+
+
+def test_help_is_as_wide_as_the_terminal():
+    def verbs(command):
+        for each in getattr(command, "commands", {}).values():
+            yield from [each, *verbs(each)]
+
+    found = list(verbs(typer.main.get_command(app)))
+    assert len(found) > 20
+    assert not [verb.name for verb in found if "\n" in (verb.help or "").replace("\n\n", "")]
 
 
 def test_help_teaches():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
 import warnings
@@ -27,7 +28,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def sentences(command: Command) -> Command:
-    """Turns errors into a sentence and an exit code: 2 for wrong usage, 1 for failure, 130 for Ctrl-C."""
+    """Turns errors into a sentence and an exit code: 2 for wrong usage, 1 for failure, 130 for Ctrl-C.
+
+    Its help has no line breaks within a paragraph, so that lines are as long as the terminal is wide.
+    """
 
     @wraps(command)
     def wrapped(*args: Any, **options: Any) -> Any:
@@ -41,6 +45,8 @@ def sentences(command: Command) -> Command:
         except KeyboardInterrupt as error:
             raise typer.Exit(130) from error
 
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    wrapped.__doc__ = "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
     return wrapped  # type: ignore[return-value]
 
 
