@@ -164,6 +164,7 @@ def test_all_methods_have_one_network_and_one_penalty():
     assert cmnist.options("iid", "dfd+l", "small")["novel"] == cmnist.options("iid", "ddm+l", "small")["novel"]
     assert found["additive"].student.penalty == found["hybrid"].student.penalty == 0
     assert found["additive"].student.additive and found["hybrid"].student.paths == "composed"
+    assert {found[method].student.paths for method in ("dcfm-b", "additive")} == {"together"}
     assert not found["ddm+l"].student.steps and not found["dcfm-b"].peers.rounds
     assert found["hybrid"].peers == found["dcfm-a"].peers
     assert found["dcfm-b"].student.steps == found["additive"].student.steps == found["hybrid"].student.steps

@@ -188,7 +188,29 @@ class TestStudent:
         metrics = made.train(teachers, Mixture(teachers, coverage(HELD), Holders(coverage(HELD))), 1)
         assert metrics["backward"] == sum(rows) / 16 == 3
 
-    def test_teachers_are_asked_only_for_what_they_hold(self):
+    def test_teachers_may_be_followed_together(self):
+        """Every point's velocity is the mean of those who hold its label, by their counts, and leads on from there."""
+        held = coverage(HELD)
+        speeds = {name: float(number + 1) for number, name in enumerate(HELD)}
+        teachers = {name: (lambda x, t, y, speed=speed: speed + 0 * x) for name, speed in speeds.items()}
+        settings = composition(
+            "dcfm-b", student={"steps": 2, "trajectories": 200, "path_steps": 3, "paths": "together"}
+        )
+        student = Student(settings, held, torch.zeros(1), 2, seed=0)
+        student.train(teachers, Mixture(teachers, held, Holders(held)), 1)
+        pool, total = student._pool, held.total.double()
+        share = torch.stack([held.counts[name] / total.clamp_min(1) for name in HELD])
+        mean = (share * torch.tensor(list(speeds.values()))[:, None]).sum(0)
+        label = CORNERS.encode(pool.y)
+        assert set(label.tolist()) == {0, 1, 3}
+        assert torch.allclose(pool.v.double(), mean[label][:, None].expand(-1, 2), atol=1e-6)
+        drawn = torch.bincount(label, minlength=4) / len(label)
+        assert float((drawn - total / total.sum()).abs().max()) < 0.1
+        begun, further = pool.rows(0, 200), pool.rows(200, 200)
+        assert torch.allclose(further.x - begun.x, begun.v * (further.t - begun.t)[:, None], atol=1e-5)
+
+    @pytest.mark.parametrize("paths", ["teachers", "together"])
+    def test_teachers_are_asked_only_for_what_they_hold(self, paths):
         asked = {name: set() for name in HELD}
 
         def noting(name):
@@ -199,7 +221,7 @@ class TestStudent:
             return teacher
 
         teachers = {name: noting(name) for name in HELD}
-        settings = composition("dcfm-b", student={"steps": 2, "trajectories": 200, "path_steps": 3})
+        settings = composition("dcfm-b", student={"steps": 2, "trajectories": 200, "path_steps": 3, "paths": paths})
         student = Student(settings, coverage(), torch.zeros(1), 2, seed=0)
         student.train(teachers, Mixture(teachers, coverage(), Holders(coverage())), 1)
         assert asked == {name: set(labels) for name, labels in HELD.items()}

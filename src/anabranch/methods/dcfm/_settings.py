@@ -10,7 +10,7 @@ from anabranch.methods._records import check_types
 from anabranch.methods.experts import ExpertSettings, check_training
 
 ORDERS = ("sequential", "simultaneous")
-PATHS = ("teachers", "composed")
+PATHS = ("teachers", "together", "composed")
 STARTS = ("fresh", "expert")
 ROUTERS = ("holders", "marginals", "learned", "energy")
 
@@ -79,11 +79,12 @@ class StudentSettings:
     """DCFM-B: the server distils the experts into one student in `steps` of `batch` (0: no student).
 
     It learns the teachers' velocities along their own paths (eq. 15): `trajectories` of `path_steps` points, drawn anew
-    every `refresh` steps. `paths` "teachers" asks each teacher for combinations that it holds; "composed" also follows
-    composed paths of combinations that nobody holds, a share `novel` of all. With `guidance` w above 1 the teachers'
-    labels are sharpened, v(∅) + w (v(y) − v(∅)), on both, so that the student is sharp at one evaluation (Meng et al.
-    2023). `penalty` is λ of eq. (17). It begins `fresh`, or as the `expert` of the silo that holds most combinations,
-    which has less left to learn.
+    every `refresh` steps. `paths` "teachers" asks each teacher for combinations that it holds; "together" follows the
+    mean of all that hold one, by how many samples of it each has, so that what single teachers have wrong averages out,
+    at the price of asking them all; "composed" also follows composed paths of combinations that nobody holds, a share
+    `novel` of all. With `guidance` w above 1 the teachers' labels are sharpened, v(∅) + w (v(y) − v(∅)), on both, so
+    that the student is sharp at one evaluation (Meng et al. 2023). `penalty` is λ of eq. (17). It begins `fresh`, or as
+    the `expert` of the silo that holds most combinations, which has less left to learn.
 
     An `additive` student v = c(x, t) + Σ d_i(x, t, y_i) needs no penalty: its attributes are independent by
     construction, from the time `since` on (`AdditiveSince`; 0: all along). It sees `whole` labels alone, which leaves

@@ -134,12 +134,12 @@ class Student:
             return
         check_taught(self.coverage)
         generator, own = self._generator("paths", number), self.settings.student
-        if own.paths == "composed":
-            asked = {name: Counted.of(field) for name, field in mixture.experts.items()}
-            paths = self._composed(replace(mixture, experts=asked), generator)
-        else:
+        if own.paths == "teachers":
             asked = {name: Counted.of(field) for name, field in teachers.items()}
             paths = self._taught(asked, generator)
+        else:
+            asked = {name: Counted.of(field) for name, field in mixture.experts.items()}
+            paths = self._mixed(replace(mixture, experts=asked), generator)
         if self._pool is None:  # from then on in one place: a recorded step reads it where it lies
             attributes = len(self.coverage.space.sizes)
             self._pool = Replay.room(own.trajectories * own.path_steps, self.dimension, attributes, self._like)
@@ -166,12 +166,13 @@ class Student:
             if len(own):
                 yield self._sharpened(field), codes[own]
 
-    def _composed(self, mixture: Mixture, generator: torch.Generator) -> Iterator[Path]:
-        """The mixture's paths to known and to novel combinations; the novel ones by composition."""
+    def _mixed(self, mixture: Mixture, generator: torch.Generator) -> Iterator[Path]:
+        """The mixture's paths to known combinations and, if composed, to novel ones; those by composition."""
         total = self.coverage.total.to(generator.device, torch.float64)
         known = total / total.sum()
         fresh = (total == 0) & self.coverage.determined.to(generator.device)
-        share = self.settings.student.novel if bool(fresh.any()) else 0.0
+        wanted = self.settings.student.paths == "composed" and bool(fresh.any())
+        share = self.settings.student.novel if wanted else 0.0
         weight = (1 - share) * known + share * fresh / fresh.sum().clamp_min(1)
         count = self.settings.student.trajectories
         drawn = torch.multinomial(weight, count, replacement=True, generator=generator)
