@@ -104,6 +104,7 @@ NAMES = {
     "batch_student": "batch, student",
     "penalty_student": "λ, student",
     "additive_since": "additive since",
+    "teachers_together": "teachers together",
     "experts_at_once": "experts at once",
     "penalty": "λ",
     "average": "average's decay",

@@ -94,7 +94,13 @@ TABLES = {
         "held_peers",
         "least_peers",
     ),
-    "Settings of a student": ("rate_student", "batch_student", "penalty_student", "additive_since"),
+    "Settings of a student": (
+        "rate_student",
+        "batch_student",
+        "penalty_student",
+        "additive_since",
+        "teachers_together",
+    ),
 }
 
 

@@ -143,6 +143,7 @@ def _settings(made: Trained, cell: StudyCell) -> Figures:
     if student.steps:
         found |= {"rate_student": student.rate, "batch_student": student.batch, "penalty_student": student.penalty}
         found["additive_since"] = student.since if student.additive else math.nan
+        found["teachers_together"] = float(student.paths == "together")
     elif not settings.federated.rounds:
         found["experts_at_once"] = settings.mixture.top or cell.options["silos"]
         if settings.mixture.router == "energy":
