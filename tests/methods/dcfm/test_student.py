@@ -73,7 +73,7 @@ class TestStudent:
         held = coverage(HELD)
         teachers = dict.fromkeys(HELD, exact)
         student = Student(settings, held, torch.zeros(1), 2, seed=0)
-        student.train(teachers, Mixture(teachers, held, Holders(held)), 400)
+        student.train(Mixture(teachers, held, Holders(held)), 400)
         mixture = Mixture({"flow": student.field()}, held, Holders(held))
         y = CORNERS.decode(torch.tensor([NOVEL])).expand(300, -1)
         x = mixture.sample(y, torch.Generator().manual_seed(0), 20, dimension=2).x1
@@ -90,7 +90,7 @@ class TestStudent:
         student = Student(settings, coverage(HELD), torch.zeros(1), 2, seed=0)
         teacher = lambda x, t, y: x + y.clamp_min(-1).sum(1, keepdim=True)  # noqa: E731
         teachers = dict.fromkeys(HELD, teacher)
-        student.train(teachers, Mixture(teachers, coverage(HELD), Holders(coverage(HELD))), 1)
+        student.train(Mixture(teachers, coverage(HELD), Holders(coverage(HELD))), 1)
         pool = student._pool
         assert torch.allclose(pool.v, pool.x - 2 + 3 * (pool.y.sum(1, keepdim=True) + 2), atol=1e-5)
 
@@ -150,7 +150,7 @@ class TestStudent:
         )
         teachers = dict.fromkeys(HELD, exact)
         student = Student(settings, coverage(), torch.zeros(1), 2, seed=0)
-        student.train(teachers, Mixture(teachers, coverage(), Holders(coverage())), 300)
+        student.train(Mixture(teachers, coverage(), Holders(coverage())), 300)
         x = torch.zeros(1, 2)
         nothing = student.field()(x, torch.tensor(0.05), torch.full((1, 2), -1))
         mean = (corner_modes()[0] + 2 * corner_modes()[1] + corner_modes()[3]) / 4  # of what is held, as often as it is
@@ -169,7 +169,7 @@ class TestStudent:
         student = {"steps": 8, "batch": 16, "trajectories": 30, "path_steps": 4, "refresh": 4, "guidance": guidance}
         settings = composition(method, experts={"hidden": 8, "layers": 1}, student=student)
         made = Student(settings, coverage(HELD), torch.zeros(1), 2, seed=0)
-        metrics = made.train(teachers, Mixture(teachers, coverage(HELD), Holders(coverage(HELD))), 4)
+        metrics = made.train(Mixture(teachers, coverage(HELD), Holders(coverage(HELD))), 4)
         plain = 30 * (4 + 1)
         assert sum(rows) == 2 * plain if guidance == 2 else sum(rows) >= plain
         assert metrics["forward"] - metrics["backward"] == pytest.approx(sum(rows) / (16 * 4))
@@ -185,7 +185,7 @@ class TestStudent:
         made = Student(settings, coverage(HELD), torch.zeros(1), 2, seed=0)
         made.network.register_forward_hook(lambda module, inputs, output: rows.append(len(inputs[0])))
         teachers = dict.fromkeys(HELD, exact)
-        metrics = made.train(teachers, Mixture(teachers, coverage(HELD), Holders(coverage(HELD))), 1)
+        metrics = made.train(Mixture(teachers, coverage(HELD), Holders(coverage(HELD))), 1)
         assert metrics["backward"] == sum(rows) / 16 == 3
 
     def test_teachers_may_be_followed_together(self):
@@ -197,7 +197,7 @@ class TestStudent:
             "dcfm-b", student={"steps": 2, "trajectories": 200, "path_steps": 3, "paths": "together"}
         )
         student = Student(settings, held, torch.zeros(1), 2, seed=0)
-        student.train(teachers, Mixture(teachers, held, Holders(held)), 1)
+        student.train(Mixture(teachers, held, Holders(held)), 1)
         pool, total = student._pool, held.total.double()
         share = torch.stack([held.counts[name] / total.clamp_min(1) for name in HELD])
         mean = (share * torch.tensor(list(speeds.values()))[:, None]).sum(0)
@@ -223,7 +223,7 @@ class TestStudent:
         teachers = {name: noting(name) for name in HELD}
         settings = composition("dcfm-b", student={"steps": 2, "trajectories": 200, "path_steps": 3, "paths": paths})
         student = Student(settings, coverage(), torch.zeros(1), 2, seed=0)
-        student.train(teachers, Mixture(teachers, coverage(), Holders(coverage())), 1)
+        student.train(Mixture(teachers, coverage(), Holders(coverage())), 1)
         assert asked == {name: set(labels) for name, labels in HELD.items()}
 
     def test_composed_paths_lead_to_novel_combinations(self):
@@ -236,7 +236,7 @@ class TestStudent:
         settings = composition("hybrid", student={"steps": 2, "trajectories": 400, "path_steps": 2, "novel": 0.25})
         student = Student(settings, coverage(), torch.zeros(1), 2, seed=0)
         teachers = {"a": teacher}
-        student.train(teachers, Mixture(teachers, coverage({"a": (0, 1, 3)}), Holders(coverage())), 1)
+        student.train(Mixture(teachers, coverage({"a": (0, 1, 3)}), Holders(coverage())), 1)
         share = float((CORNERS.encode(student._pool.y) == NOVEL).float().mean())
         assert abs(share - 0.25) < 0.08
 
@@ -247,7 +247,7 @@ class TestStudent:
         mixture = Mixture(teachers, coverage(), Holders(coverage()))
         pools, places = [], set()
         for _ in range(9):
-            student.train(teachers, mixture, 1)
+            student.train(mixture, 1)
             pools.append(student._pool.x.clone())
             places.add(student._pool.x.data_ptr())
         same = [torch.equal(one, other) for one, other in pairwise(pools)]
@@ -270,7 +270,7 @@ class TestStudent:
             return found
 
         monkeypatch.setattr(Replay, "room", staticmethod(room))
-        student.train(teachers, Mixture(teachers, coverage(), Holders(coverage())), 1)
+        student.train(Mixture(teachers, coverage(), Holders(coverage())), 1)
         pool = student._pool
         assert len(pool) == 120 and torch.equal(pool.v, -pool.x) and float(pool.x.abs().max()) < 9
         assert float(pool.t.max()) < 1 and int(pool.y.max()) < 2
@@ -282,13 +282,13 @@ class TestStudent:
         student, teachers = Student(settings, coverage(), torch.zeros(1), 2, seed=0), dict.fromkeys(HELD, exact)
         mixture = Mixture(teachers, coverage(), Holders(coverage()))
         for _ in range(20):
-            student.train(teachers, mixture, 2)
+            student.train(mixture, 2)
         assert not caplog.records
         with torch.no_grad():
             for parameter in student.learner.parameters.values():
                 parameter.mul_(20)
         for _ in range(2):
-            student.train(teachers, mixture, 2)
+            student.train(mixture, 2)
         (record,) = caplog.records
         assert "by step 42" in record.getMessage() and "student.rate" in record.getMessage()
 
@@ -300,7 +300,7 @@ class TestStudent:
         with torch.no_grad():
             next(iter(student.learner.parameters.values())).fill_(math.nan)
         with pytest.raises(DataError, match=r"not finite by step 1; lower student\.rate"):
-            student.train(teachers, Mixture(teachers, coverage(), Holders(coverage())), 1)
+            student.train(Mixture(teachers, coverage(), Holders(coverage())), 1)
 
     def test_training_goes_on_to_the_bit(self):
         settings = composition(
@@ -309,10 +309,10 @@ class TestStudent:
         teachers = dict.fromkeys(HELD, exact)
         mixture = Mixture(teachers, coverage(), Holders(coverage()))
         whole, first, second = (Student(settings, coverage(), torch.zeros(1), 2, seed=0) for _ in range(3))
-        whole.train(teachers, mixture, 9)
-        first.train(teachers, mixture, 5)
+        whole.train(mixture, 9)
+        first.train(mixture, 5)
         second.learner.load("s", first.learner.state("s"))
-        second.train(teachers, mixture, 4)
+        second.train(mixture, 4)
         for name, tensor in whole.learner.parameters.items():
             assert torch.equal(tensor, second.learner.parameters[name])
 

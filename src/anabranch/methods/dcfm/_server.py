@@ -241,7 +241,7 @@ class CompositionServer(Phased):
         """DCFM-B: the student, some steps further; in the end every silo receives it."""
         settings = self.settings
         steps = min(settings.every, settings.student.steps - self.student.steps)
-        metrics = self.student.train(self._fields(), self.mixture_of_experts(), steps)
+        metrics = self.student.train(self.mixture_of_experts(), steps)
         if self.student.steps == settings.student.steps:
             self.failures = self.federation.ask(Adopt(self.student.learner.average.parameters)).failures
         return metrics

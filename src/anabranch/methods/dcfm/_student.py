@@ -72,11 +72,11 @@ class Student:
         """How many steps are done."""
         return self.learner.optimizer.steps
 
-    def train(self, teachers: Mapping[str, Field], mixture: Mixture, steps: int) -> dict[str, float | Tensor]:
+    def train(self, teachers: Mixture, steps: int) -> dict[str, float | Tensor]:
         """So many steps; the mean losses, and the passes of a batch that a step took."""
         tally = Tally()
         for _ in range(steps):
-            self._refresh(teachers, mixture)
+            self._refresh(teachers)
             self._steps.generator.manual_seed(self._seed("step", self.steps))
             tally.add(self._steps.take())
         matching, independence, forward, backward = tally.means()
@@ -127,19 +127,16 @@ class Student:
         found = self.learner.average.parameters if averaged else self.learner.parameters
         return self._bound({name: t.detach() for name, t in found.items()})
 
-    def _refresh(self, teachers: Mapping[str, Field], mixture: Mixture) -> None:
+    def _refresh(self, teachers: Mixture) -> None:
         """Draws the pool of this stretch of steps: the same whether training was interrupted or not."""
         number = self.steps // self.settings.student.refresh
         if self._pool is not None and self._drawn == number:
             return
         check_taught(self.coverage)
         generator, own = self._generator("paths", number), self.settings.student
-        if own.paths == "teachers":
-            asked = {name: Counted.of(field) for name, field in teachers.items()}
-            paths = self._taught(asked, generator)
-        else:
-            asked = {name: Counted.of(field) for name, field in mixture.experts.items()}
-            paths = self._mixed(replace(mixture, experts=asked), generator)
+        asked = {name: Counted.of(field) for name, field in teachers.experts.items()}
+        followed = self._taught if own.paths == "teachers" else self._mixed
+        paths = followed(replace(teachers, experts=asked), generator)
         if self._pool is None:  # from then on in one place: a recorded step reads it where it lies
             attributes = len(self.coverage.space.sizes)
             self._pool = Replay.room(own.trajectories * own.path_steps, self.dimension, attributes, self._like)
@@ -153,15 +150,16 @@ class Student:
         assert rows == len(self._pool)  # no row is left as memory was found
         self._drawn, self._asked = number, sum(field.rows for field in asked.values())
 
-    def _taught(self, teachers: Mapping[str, Field], generator: torch.Generator) -> Iterator[Path]:
+    def _taught(self, teachers: Mixture, generator: torch.Generator) -> Iterator[Path]:
         """Each teacher's paths to combinations that it holds, as many as it has samples of them."""
-        counts = torch.stack([self.coverage.counts[name] for name in teachers]).to(generator.device, torch.float64)
+        counts = torch.stack([self.coverage.counts[name] for name in teachers.experts])
+        counts = counts.to(generator.device, torch.float64)
         drawn = torch.multinomial(
             counts.flatten(), self.settings.student.trajectories, replacement=True, generator=generator
         )
         teacher, label = drawn // counts.shape[1], drawn % counts.shape[1]
         codes = self.coverage.space.combinations().to(generator.device)
-        for number, field in enumerate(teachers.values()):
+        for number, field in enumerate(teachers.experts.values()):
             own = label[teacher == number]
             if len(own):
                 yield self._sharpened(field), codes[own]
