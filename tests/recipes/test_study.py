@@ -76,6 +76,27 @@ def test_a_finished_cell_with_other_options_is_refused(tmp_path):
         cell(tmp_path / "c", rounds=2).finished()
 
 
+@pytest.mark.parametrize("method", ["real", "ddm+l", "dcfm-a", "dcfm-b", "fedflow"])
+def test_options_that_a_method_does_not_look_at_are_no_other_options(tmp_path, method):
+    """What a student, peers or FedFlow are given leaves the figures of methods without them as they are."""
+    found = recipe("dcfm-cmnist")
+
+    def of(**options):
+        chosen = {**found.options("iid", method, "small"), **options}
+        return StudyRun("composition_images", StudyCell("iid", method, 0, "small", chosen, tmp_path / "c", 1))
+
+    finish(of(), [])
+    for section, owners in {"student": {"dcfm-b"}, "peers": {"dcfm-a"}, "federated": {"fedflow"}}.items():
+        changed = of(**{section: {**of().cell.options[section], "added": 7}})
+        if method in owners:
+            with pytest.raises(RunFolderError, match=f"{section}.added is not set there and 7 now"):
+                changed.finished()
+        else:
+            assert changed.finished()
+    with pytest.raises(RunFolderError, match=r"experts.rate is 0.003 there and 1.0 now"):
+        of(experts={**of().cell.options["experts"], "rate": 1.0}).finished()
+
+
 def test_a_cell_that_fails_leaves_no_results_and_is_named(tmp_path):
     good, bad = cell(tmp_path / "good"), cell(tmp_path / "bad", kind="trafic")
     bad = replace(bad, cell=replace(bad.cell, seed=7))

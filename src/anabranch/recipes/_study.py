@@ -112,13 +112,15 @@ class StudyRun:
         return self._fixed({**names, "options": cell.options})
 
     def _fixed(self, record: dict[str, Any]) -> dict[str, Any]:
-        """A record without the options that may be another machine's."""
+        """A record without the options that may be another machine's, or that its method does not look at."""
+        looks_at = getattr(study(self.study), "looks_at", lambda _method, _option: True)
         free = [name.split(".") for name in free_options(self.study)]
         options = {
             name: {key: held for key, held in value.items() if [name, key] not in free}
             if isinstance(value, dict)
             else value
             for name, value in record.get("options", {}).items()
+            if looks_at(record.get("method"), name)
         }
         return {**record, "options": options}
 

@@ -18,6 +18,13 @@ from anabranch.recipes.studies._progress import Told
 # What a scene follows from, beside the problem and the seed.
 DATA = ("source", "source_options", "observed", "train", "silos", "partition", "alpha", "division")
 
+STAGES = ("federated", "peers", "student", "mixture")  # sections about what some methods have and others do not
+
+
+def looks_at(method: str, option: str) -> bool:
+    """Whether a method's figures may follow from an option: from a section about a stage of others they do not."""
+    return option not in STAGES or option in COMPOSITIONS.get(method, {})
+
 
 def settings_of(method: str, options: Mapping[str, Any], shape: Sequence[int]) -> Composition:
     """A method's preset with the recipe's options laid over it.
@@ -27,8 +34,8 @@ def settings_of(method: str, options: Mapping[str, Any], shape: Sequence[int]) -
     """
     preset = COMPOSITIONS[method]
     sections: dict[str, Any] = {"experts": {**options["experts"], "shape": tuple(shape)}, "every": options["every"]}
-    for name in ("federated", "peers", "student", "mixture"):
-        if name in preset:
+    for name in STAGES:
+        if looks_at(method, name):
             sections[name] = dict(options.get(name, {}))
     if "experts" in preset:
         sections["experts"].setdefault("penalty", options["penalty"])

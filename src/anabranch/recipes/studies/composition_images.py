@@ -24,12 +24,12 @@ from anabranch.recipes.studies import _composition_images_pictures as pictures
 from anabranch.recipes.studies._composition_images_data import SIDES, Scene, chosen_device, images, scene, sides
 from anabranch.recipes.studies._composition_images_metrics import Eyes, Figures, eyes, judge_accuracy
 from anabranch.recipes.studies._composition_images_sampling import Way, every_combination, sampled
-from anabranch.recipes.studies._composition_images_training import trained
+from anabranch.recipes.studies._composition_images_training import looks_at, trained
 from anabranch.recipes.studies._composition_stages import Trained
 from anabranch.recipes.studies._progress import Told, share
 from anabranch.runs import Row, RunFolder
 
-__all__ = ["draw", "run", "share", "tables"]
+__all__ = ["draw", "looks_at", "run", "share", "tables"]
 REAL = "real"
 
 
